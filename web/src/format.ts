@@ -68,7 +68,7 @@ export function plain(text: unknown): string {
   });
 }
 
-/** As {@link plain}, cut to so many characters. */
+/** As {@link plain}, cut to this many characters. */
 export function brief(text: unknown, most: number): string {
   const all = plain(String(text ?? "").slice(0, most * 2));
   const signs = [...all];

@@ -19,7 +19,7 @@ interface Live<T> {
 }
 
 /**
- * Requests now, on each change of `key`, and then every so many ms while the page is visible; or gets changes
+ * Requests now, on each change of `key`, and then every `ms` while the page is visible; or gets changes
  * over the WebSocket with `live`, if there is one. The last data stays until newer data arrives.
  */
 export function useAnswer<T>(
@@ -97,7 +97,7 @@ export interface Lines<T> {
   found: number | null;
 }
 
-/** A list of the API: over the WebSocket, or polled every so many ms; null: once. */
+/** A list of the API: over the WebSocket, or polled at this interval in ms; null: once. */
 export function useLines<T>(path: string, every: number | null): Signal<Answer<Lines<T>>> {
   return useAnswer<Lines<T>>(path, (signal) => lines<T>(path, signal), every, {
     path,

@@ -12,10 +12,10 @@ import { Sheets } from "./sheet";
 const MOVE = 260;
 /** Nodes at most that are moved there step by step. */
 const MOVED = 500;
-/** Layout may take one part in so many of the page's time. */
+/** Layout may take one part in this many of the page's time. */
 const SHARE = 8;
 
-/** Kept while other views are shown, so that positions stay. */
+/** Survives a change of the view, so that positions stay. */
 const arranger = new Arranger();
 let lastCamera: Camera | null = null;
 

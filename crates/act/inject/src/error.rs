@@ -5,7 +5,7 @@ use std::net::IpAddr;
 /// Error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// The network namespace is not there (any more).
+    /// The network namespace does not exist (any longer).
     #[error("there is no network namespace with inode number {0}")]
     NoNamespace(u64),
     /// The network namespace cannot be entered, or the namespaces cannot be listed.

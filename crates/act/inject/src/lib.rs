@@ -1,8 +1,8 @@
-//! Generates packets, sends them at an interface, and observes whether they arrive and are
+//! Generates packets, sends them on an interface, and observes whether they arrive and are
 //! answered.
 //!
 //! [`Template`] describes a packet, [`Frames`] all frames to send, a [`Job`] where and how fast;
-//! [`Injection::start`] runs the job on a thread of its own. The crate knows no graph: a [`Point`]
+//! [`Injection::start`] runs the job on its own thread. The crate does not know the graph: a [`Point`]
 //! is an interface of a network namespace. AF_PACKET sends the packets inside that namespace: they
 //! pass the hooks on egress, but no socket, firewall or route of the sender.
 

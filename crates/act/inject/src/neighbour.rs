@@ -148,7 +148,7 @@ mod tests {
     const THEIRS: Mac = [2, 0, 0, 0, 0, 2];
 
     #[test]
-    fn only_the_answer_that_was_asked_for_counts() {
+    fn only_the_requested_answer_counts() {
         let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let mut answer = arp_request(THEIRS, b, a);
         assert_eq!(arp_answer(&answer, b), None, "a request");

@@ -107,7 +107,7 @@ fn the_kernel_at_the_other_end_answers() {
 }
 
 #[test]
-fn a_path_that_drops_or_refuses_is_told() {
+fn a_path_that_drops_or_refuses_is_reported() {
     let lab = Lab::new();
     lab.router.exec("ip route add blackhole 10.81.2.2/32");
     lab.router.exec("ip -6 route add blackhole fd81:2::2/128");
@@ -255,7 +255,7 @@ fn it_can_be_stopped_and_keeps_its_rate() {
 }
 
 #[test]
-fn what_is_impossible_is_refused() {
+fn impossible_injections_are_refused() {
     let lab = Lab::new();
     let good = lab.job(Kind::Udp4);
     let refused = |job| Injection::start(job).map(drop).unwrap_err().to_string();

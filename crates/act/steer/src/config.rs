@@ -93,7 +93,7 @@ pub struct ValueField {
 pub enum Threshold {
     /// More than the average shifted right by this.
     Shift(u8),
-    /// More than so many ten-thousandths of the average.
+    /// More than this many ten-thousandths of the average.
     Parts(u32),
 }
 
@@ -156,7 +156,7 @@ impl Action {
     }
 }
 
-/// What happens to the action when user space does not answer any more.
+/// What happens to the action when user space no longer answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -168,7 +168,7 @@ pub enum WhenLost {
     Stay,
 }
 
-/// Guards against a user space that does not answer any more.
+/// Guards against a user space that no longer answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Watchdog {
     /// What happens then.

@@ -94,7 +94,7 @@ impl Channel {
             verdict.after = verdict.before + step;
             self.ewma = verdict.after;
             if self.count > depth + u64::from(detector.warm_up) {
-                verdict.fired = self.stands(detector, &verdict, sample.time_ns);
+                verdict.fired = self.stays_fired(detector, &verdict, sample.time_ns);
                 verdict.changed = verdict.fired != self.active;
                 self.active = verdict.fired;
                 self.fired += u64::from(verdict.fired);
@@ -114,7 +114,7 @@ impl Channel {
         older.iter().chain(newer)
     }
 
-    fn stands(&mut self, detector: &Detector, verdict: &Verdict, now: u64) -> bool {
+    fn stays_fired(&mut self, detector: &Detector, verdict: &Verdict, now: u64) -> bool {
         let step = (verdict.after - verdict.before).unsigned_abs();
         let over = |threshold| step > limit(verdict.before, threshold);
         if over(detector.threshold) || (self.active && over(detector.release)) {

@@ -7,7 +7,7 @@ use skua_filter::Filter;
 
 use crate::{Channel, Detector, Sample, SteerError, Verdict, decode, locate::locate, value};
 
-/// Why a packet that matches is not sampled: it is left as it is.
+/// Why a matching packet is not sampled; it is left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -66,7 +66,7 @@ impl Cause {
 pub enum Classification {
     /// The expression is false for it.
     NoMatch,
-    /// It is left as it is.
+    /// The packet is left unchanged.
     Untouched(Cause),
     /// It is a sample.
     Sampled {

@@ -182,7 +182,7 @@ pub struct Written {
     /// Only reports what it would do.
     #[serde(default)]
     dry_run: bool,
-    /// Guards against a user space that does not answer any more.
+    /// Guards against a user space that no longer answers.
     #[serde(default)]
     watchdog: WrittenWatchdog,
     /// Order among the programs of the interface.

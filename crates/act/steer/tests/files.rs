@@ -1,4 +1,4 @@
-//! Files of detectors: what is left out has a default, what is wrong is told with its place.
+//! Files of detectors: missing settings have defaults, errors name their place.
 
 #![allow(clippy::unwrap_used)]
 
@@ -84,7 +84,7 @@ fn several_documents_are_several_detectors() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_name_their_place_in_the_file() {
     let base = "name: a\ninterface: eth0\n";
     let preset = format!("{base}preset: ewma-64\n");
     let report = "action: {report: true}\n";

@@ -21,7 +21,7 @@ const PACKETS: u64 = 50;
 const SENDER: &str = "10.8.0.1:7001";
 const RECEIVER: &str = "10.8.0.2:7002";
 
-/// Why there is nothing to test, if so; on kernels before 5.12 it is told.
+/// The reason to skip the tests, if there is one; kernels before 5.12 print it.
 fn left_out() -> bool {
     if std::env::var_os("SKUA_NO_ROOT_TESTS").is_some_and(|value| value == "1") {
         return true;
@@ -213,7 +213,7 @@ fn copies_come_once_by_each_way() {
 }
 
 #[test]
-fn what_is_chosen_changes_without_a_gap() {
+fn the_selection_changes_without_a_gap() {
     if left_out() {
         return;
     }

@@ -80,7 +80,7 @@ impl Who {
 
     /// Whether its credentials are still valid: its token may have been revoked, or its certificate's user
     /// changed.
-    async fn still_may(&self) -> bool {
+    async fn is_still_valid(&self) -> bool {
         let Some((gate, peer, headers)) = &self.known_by else {
             return true;
         };
@@ -98,14 +98,14 @@ fn one_line(error: &anyhow::Error) -> String {
 
 async fn serve(fleet: Fleet, mut socket: WebSocket, who: Who) {
     // An agent that disconnects needs no answer.
-    let Err(error) = talk(&fleet, &mut socket, &who).await else {
+    let Err(error) = exchange(&fleet, &mut socket, &who).await else {
         return;
     };
     let why = one_line(&error);
     tracing::warn!("agent refused: {why}");
     fleet.note_refusal();
     // The connection may be closed already.
-    let _ = say(&mut socket, &ToAgent::Refused(why)).await;
+    let _ = send(&mut socket, &ToAgent::Refused(why)).await;
     let frame = CloseFrame {
         code: close_code::POLICY,
         reason: "".into(),
@@ -113,7 +113,7 @@ async fn serve(fleet: Fleet, mut socket: WebSocket, who: Who) {
     let _ = socket.send(Message::Close(Some(frame))).await;
 }
 
-async fn say(socket: &mut WebSocket, message: &ToAgent) -> anyhow::Result<()> {
+async fn send(socket: &mut WebSocket, message: &ToAgent) -> anyhow::Result<()> {
     let text = serde_json::to_string(message)?;
     Ok(socket.send(Message::Text(text.into())).await?)
 }
@@ -139,7 +139,7 @@ fn read(message: Option<Result<Message, axum::Error>>) -> anyhow::Result<Incomin
 }
 
 /// Serves a connection until one side closes it; an error is the reason to close it.
-async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
+async fn exchange(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Result<()> {
     let first = tokio::time::timeout(HELLO, socket.recv()).await;
     let hello = match read(first.context("the agent sent no message")?)? {
         Incoming::Message(hello) => hello,
@@ -162,7 +162,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
     }
     let (mut session, mut orders) = fleet.connect(hello)?;
     let version = env!("CARGO_PKG_VERSION").into();
-    let sent = say(socket, &ToAgent::Welcome { version }).await;
+    let sent = send(socket, &ToAgent::Welcome { version }).await;
     if sent.is_err() {
         return Ok(());
     }
@@ -174,27 +174,27 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
         let sent = tokio::select! {
             message = socket.recv() => {
                 let what = read(message)?;
-                let taken;
-                (session, taken) = match what {
+                let accepted;
+                (session, accepted) = match what {
                     Incoming::End => return Ok(()),
                     Incoming::Nothing => (session, None),
-                    what => digest(session, what).await?,
+                    what => apply(session, what).await?,
                 };
                 heard = tokio::time::Instant::now();
-                match taken {
-                    Some(number) => say(socket, &ToAgent::Taken(number)).await,
+                match accepted {
+                    Some(number) => send(socket, &ToAgent::Taken(number)).await,
                     None => Ok(()),
                 }
             }
             changed = orders.changed() => {
                 changed.context("there is a newer connection")?;
-                give(fleet, &session, &mut sealer, socket, &mut orders).await?
+                send_orders(fleet, &session, &mut sealer, socket, &mut orders).await?
             }
             _ = beat.tick() => {
                 if heard.elapsed() > silence {
                     bail!("no message from {} for too long", session.host);
                 }
-                if !who.still_may().await {
+                if !who.is_still_valid().await {
                     bail!("the token or certificate of {} is no longer valid", session.host);
                 }
                 Ok(socket.send(Message::Ping(Default::default())).await?)
@@ -207,7 +207,7 @@ async fn talk(fleet: &Fleet, socket: &mut WebSocket, who: &Who) -> anyhow::Resul
 }
 
 /// Sends orders; the outer error is why the connection must end, the inner one that it has ended.
-async fn give(
+async fn send_orders(
     fleet: &Fleet,
     session: &Session,
     sealer: &mut Sealer,
@@ -219,23 +219,23 @@ async fn give(
         bail!("{why}");
     }
     let captures = sealer.seal(fleet.signer(), &fleet.assigned(&session.host))?;
-    Ok(say(socket, &ToAgent::Captures(captures)).await)
+    Ok(send(socket, &ToAgent::Captures(captures)).await)
 }
 
 /// Applies a message on a blocking thread, since the graph may be locked. Later messages wait in the socket.
 /// However many agents connect at once, threads remain for clients.
-async fn digest(mut session: Session, what: Incoming) -> anyhow::Result<(Session, Option<u64>)> {
+async fn apply(mut session: Session, what: Incoming) -> anyhow::Result<(Session, Option<u64>)> {
     let turn = session.turn().await?;
     let work = move || -> anyhow::Result<(Session, Option<u64>)> {
-        let taken = match what {
+        let accepted = match what {
             Incoming::Message(message) => session.take(message).map(|()| None),
             Incoming::Flows(flows) => session.take_flows(flows).map(Some),
             Incoming::Nothing | Incoming::End => Ok(None),
         };
         let host = session.host.clone();
-        let taken = taken.with_context(|| format!("agent of {host}"))?;
+        let accepted = accepted.with_context(|| format!("agent of {host}"))?;
         drop(turn);
-        Ok((session, taken))
+        Ok((session, accepted))
     };
     tokio::task::spawn_blocking(work).await?
 }
@@ -281,7 +281,7 @@ mod tests {
             drop(guard);
         });
         is_held.recv().unwrap();
-        let taken = runtime.block_on(async {
+        let accepted = runtime.block_on(async {
             let agents: Vec<_> = (0..50)
                 .map(|number| {
                     let hello = FromAgent::Hello {
@@ -294,7 +294,7 @@ mod tests {
                     let (session, _) = fleet.connect(hello).unwrap();
                     let graph = Export::default();
                     let whole = FromAgent::Sync { graph, last: true };
-                    tokio::spawn(digest(session, Incoming::Message(whole)))
+                    tokio::spawn(apply(session, Incoming::Message(whole)))
                 })
                 .collect();
             // All agents wait for the graph.
@@ -306,13 +306,13 @@ mod tests {
             assert_eq!(answer.unwrap().unwrap(), "an answer");
             assert!(agents.iter().all(|agent| !agent.is_finished()));
             drop(release);
-            let mut taken = 0;
+            let mut accepted = 0;
             for agent in agents {
-                taken += usize::from(agent.await.unwrap().is_ok());
+                accepted += usize::from(agent.await.unwrap().is_ok());
             }
-            taken
+            accepted
         });
         holder.join().unwrap();
-        assert_eq!(taken, 50);
+        assert_eq!(accepted, 50);
     }
 }

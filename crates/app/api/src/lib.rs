@@ -184,7 +184,7 @@ struct FlowsParameters {
     by: Option<FlowsBy>,
 }
 
-/// What an answer is by.
+/// What an answer is summed up by.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum FlowsBy {
@@ -206,7 +206,7 @@ impl FlowsBy {
     }
 }
 
-/// Parameters as they are, each perhaps several times.
+/// Parameters as given; each may occur several times.
 type Pairs = Parameters<Vec<(String, String)>>;
 
 /// All parameters of `/api/flows`: those of memory, and those of the lake.

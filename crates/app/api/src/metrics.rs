@@ -38,7 +38,7 @@ pub const GROUPS: [&Group; 14] = [
     &panics::METRICS,
 ];
 
-/// Answers with all of them; those of what this process does not do are left out.
+/// Answers with all metrics, except those of parts that this process does not run.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server", summary = "For Prometheus, as OpenMetrics",
     responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(

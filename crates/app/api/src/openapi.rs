@@ -19,10 +19,10 @@ use utoipa::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Where it is.
+/// The path of the description.
 pub const PATH: &str = "/api/openapi.json";
 
-/// Where schemas are.
+/// Prefix of references to schemas.
 const SCHEMAS: &str = "#/components/schemas/";
 
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];

@@ -44,7 +44,7 @@ pub struct SqlParameters {
 #[cfg(feature = "sql")]
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Where there is no engine.
+/// The answer of builds without an engine.
 #[cfg(not(feature = "sql"))]
 pub async fn answer(_: Location, _: SqlParameters) -> Result<Response, ApiError> {
     Err(ApiError::new(

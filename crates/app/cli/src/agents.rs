@@ -47,7 +47,7 @@ pub fn line(agent: &Value) -> String {
 }
 
 pub fn agents(arguments: &AgentsArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     let status = client.object("/api/agents")?;
     let agents = each(&status["agents"]);
     let mut out = std::io::stdout().lock();

@@ -110,7 +110,7 @@ impl Settings {
 }
 
 pub fn alert(arguments: &AlertArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         AlertCommand::Create {
             expression,

@@ -221,7 +221,7 @@ pub(crate) fn watch(mut packets: impl Read, to: &Path) -> anyhow::Result<()> {
 }
 
 pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         CaptureCommand::Create(create) => {
             let ttl = create.ttl.map(|ttl| ttl.as_nanos().to_string());

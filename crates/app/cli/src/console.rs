@@ -23,7 +23,7 @@ pub struct ConsoleArguments {
 }
 
 pub fn console(arguments: &ConsoleArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     let made = client.create(paths::CONSOLE, &[], &json!({}))?;
     let link = made["Url"].as_str().context("the answer has no link")?;
     if arguments.open {

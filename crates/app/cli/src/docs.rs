@@ -68,7 +68,7 @@ fn the_documentation_of_the_configuration_is_up_to_date() {
     up_to_date("../packaging/skua.yaml", &skua_config::sample());
 }
 
-/// A page of docs is as it is made from the code; with `UPDATE_DOCS=1` it is written.
+/// Compares a page of docs with the text made from the code; `UPDATE_DOCS=1` writes it.
 fn up_to_date(page: &str, text: &str) {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs")).join(page);
     if std::env::var_os("UPDATE_DOCS").is_some() {

@@ -10,9 +10,9 @@ use skua_config::arguments::AnalyzerArguments;
 use skua_output as output;
 use skua_output::{Column, OutputFormat};
 
-/// What can be done with any of them.
+/// Commands that all kinds of elements have.
 #[derive(Subcommand, Debug)]
-pub enum Usual {
+pub enum CommonCommand {
     /// Show all
     List {
         /// How to print
@@ -77,7 +77,7 @@ pub enum NodeCommand {
     /// Change the metadata of nodes that a user has made
     Update(UpdateArguments),
     #[command(flatten)]
-    Usual(Usual),
+    Common(CommonCommand),
 }
 
 #[derive(Args, Debug)]
@@ -114,7 +114,7 @@ pub enum EdgeCommand {
     /// Change the metadata of edges that a user has made
     Update(UpdateArguments),
     #[command(flatten)]
-    Usual(Usual),
+    Common(CommonCommand),
 }
 
 /// What a rule about nodes does.
@@ -167,7 +167,7 @@ pub enum NodeRuleCommand {
         description: String,
     },
     #[command(flatten)]
-    Usual(Usual),
+    Common(CommonCommand),
 }
 
 #[derive(Args, Debug)]
@@ -206,7 +206,7 @@ pub enum EdgeRuleCommand {
         description: String,
     },
     #[command(flatten)]
-    Usual(Usual),
+    Common(CommonCommand),
 }
 
 #[derive(Args, Debug)]
@@ -262,17 +262,17 @@ fn with<const N: usize>(text: &str, more: [(&str, &str); N]) -> anyhow::Result<V
     Ok(all.into())
 }
 
-fn usual(
+fn run_common(
     client: &Client,
     path: &str,
     what: &'static str,
     columns: &'static [Column],
-    command: &Usual,
+    command: &CommonCommand,
 ) -> anyhow::Result<()> {
     match command {
-        Usual::List { output } => client.list(path, *output, columns, what),
-        Usual::Get { id } => output::pretty(&client.object(&format!("{path}/{id}"))?),
-        Usual::Delete { ids } => ids
+        CommonCommand::List { output } => client.list(path, *output, columns, what),
+        CommonCommand::Get { id } => output::pretty(&client.object(&format!("{path}/{id}"))?),
+        CommonCommand::Delete { ids } => ids
             .iter()
             .try_for_each(|id| client.delete(&format!("{path}/{id}"))),
     }
@@ -305,7 +305,7 @@ fn create(client: &Client, path: &str, body: &Value) -> anyhow::Result<()> {
 
 pub fn node(arguments: &NodeArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/node";
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         NodeCommand::Create {
             node_name,
@@ -319,13 +319,13 @@ pub fn node(arguments: &NodeArguments) -> anyhow::Result<()> {
             create(&client, PATH, &body)
         }
         NodeCommand::Update(arguments) => update(&client, PATH, arguments),
-        NodeCommand::Usual(command) => usual(&client, PATH, "nodes", NODES, command),
+        NodeCommand::Common(command) => run_common(&client, PATH, "nodes", NODES, command),
     }
 }
 
 pub fn edge(arguments: &EdgeArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/edge";
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         EdgeCommand::Create {
             parent,
@@ -346,13 +346,13 @@ pub fn edge(arguments: &EdgeArguments) -> anyhow::Result<()> {
             create(&client, PATH, &body)
         }
         EdgeCommand::Update(arguments) => update(&client, PATH, arguments),
-        EdgeCommand::Usual(command) => usual(&client, PATH, "edges", EDGES, command),
+        EdgeCommand::Common(command) => run_common(&client, PATH, "edges", EDGES, command),
     }
 }
 
 pub fn node_rule(arguments: &NodeRuleArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/noderule";
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         NodeRuleCommand::Create {
             action,
@@ -382,13 +382,13 @@ pub fn node_rule(arguments: &NodeRuleArguments) -> anyhow::Result<()> {
             });
             create(&client, PATH, &body)
         }
-        NodeRuleCommand::Usual(command) => usual(&client, PATH, "rules", NODE_RULES, command),
+        NodeRuleCommand::Common(command) => run_common(&client, PATH, "rules", NODE_RULES, command),
     }
 }
 
 pub fn edge_rule(arguments: &EdgeRuleArguments) -> anyhow::Result<()> {
     const PATH: &str = "/api/edgerule";
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         EdgeRuleCommand::Create {
             src,
@@ -408,12 +408,12 @@ pub fn edge_rule(arguments: &EdgeRuleArguments) -> anyhow::Result<()> {
             });
             create(&client, PATH, &body)
         }
-        EdgeRuleCommand::Usual(command) => usual(&client, PATH, "rules", EDGE_RULES, command),
+        EdgeRuleCommand::Common(command) => run_common(&client, PATH, "rules", EDGE_RULES, command),
     }
 }
 
 pub fn topology(arguments: &TopologyArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         TopologyCommand::Export => {
             let body = json!({"GremlinQuery": "G"});

@@ -64,13 +64,13 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
 /// `--by` of the view that lists each conversation at each interface.
 const BY_POINT: &str = "point";
 
-/// What is summed up by.
+/// What to sum up by.
 fn by(arguments: &FlowsArguments) -> anyhow::Result<Option<groups::By>> {
     let by = arguments.by.as_deref().filter(|by| *by != BY_POINT);
     by.map(groups::By::named).transpose()
 }
 
-/// What rows are of. Who names interfaces wants to compare them.
+/// What a row shows. Users who name interfaces want to compare them.
 fn view(arguments: &FlowsArguments) -> View {
     if arguments.by.as_deref() == Some(BY_POINT) || !arguments.capture.interface.is_empty() {
         View::Points
@@ -158,7 +158,7 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
         if !arguments.follow {
             return printer.finish(&lines);
         }
-        // Groups are sums: all of them, at each look.
+        // Groups are sums: each request gets all of them.
         if by(arguments)?.is_none() {
             since = drained;
         }

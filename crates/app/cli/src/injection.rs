@@ -194,7 +194,7 @@ impl CreateArguments {
 }
 
 pub fn injection(arguments: &InjectionArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         InjectionCommand::Create(create) => {
             let made = client.create("/api/injectpacket", &[], &create.body()?)?;

@@ -61,7 +61,7 @@ pub fn client(arguments: &ClientArguments) -> anyhow::Result<()> {
         ClientCommand::Edgerule(arguments) => elements::edge_rule(arguments),
         ClientCommand::Topology(arguments) => elements::topology(arguments),
         ClientCommand::Status(arguments) => {
-            let client = Client::must(&arguments.analyzer)?;
+            let client = Client::connect_or_fail(&arguments.analyzer)?;
             output::pretty(&client.object("/api/status")?)
         }
     }

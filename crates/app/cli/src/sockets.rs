@@ -231,7 +231,7 @@ fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
         show::csv_header,
         show.wide,
     );
-    let client = Client::must(&show.analyzer)?;
+    let client = Client::connect_or_fail(&show.analyzer)?;
     loop {
         let parameters = parameters(&wanted, show.print.format());
         let (lines, _) = client.lines(exchange::PATH, &parameters)?;

@@ -260,7 +260,7 @@ fn path(client: &Client, named: &str) -> anyhow::Result<String> {
 }
 
 pub fn tap(arguments: &TapArguments) -> anyhow::Result<()> {
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         TapCommand::Create { settings, ttl } => {
             if let Some(file) = settings.file() {

@@ -76,12 +76,12 @@ pub struct FlowsQuery<'a> {
 }
 
 /// Whether to use TLS, and the address: host and port.
-fn place_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
-    place_of_address(analyzer, &analyzer.address)
+fn endpoint_of(analyzer: &AnalyzerArguments) -> anyhow::Result<(bool, &str)> {
+    endpoint_of_address(analyzer, &analyzer.address)
 }
 
 /// As [`place_of`], of one of several addresses.
-pub fn place_of_address<'a>(
+pub fn endpoint_of_address<'a>(
     analyzer: &AnalyzerArguments,
     address: &'a str,
 ) -> anyhow::Result<(bool, &'a str)> {
@@ -195,7 +195,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Nothing answers at the address that was named, or it cannot be asked.
+    /// No server answers at the named address, or it refuses the request.
     pub fn connect(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
         match Self::reach(analyzer)? {
             None if analyzer.is_named() => bail!(
@@ -211,12 +211,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// It cannot be asked.
+    /// It refuses the request.
     pub fn reach(analyzer: &AnalyzerArguments) -> anyhow::Result<Option<Self>> {
         if let Some(path) = local_path(&analyzer.address) {
             return Self::connect_local(analyzer, path);
         }
-        let (tls, place) = place_of(analyzer)?;
+        let (tls, place) = endpoint_of(analyzer)?;
         let Some(address) = listening(place)? else {
             return Ok(None);
         };
@@ -267,7 +267,7 @@ impl Client {
     }
 
     /// A client; an error if no server listens.
-    pub fn must(analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
+    pub fn connect_or_fail(analyzer: &AnalyzerArguments) -> anyhow::Result<Self> {
         let address = &analyzer.address;
         Self::connect(analyzer)?.with_context(|| {
             format!("nothing answers at {address}: start `skua run`, or give --analyzer")
@@ -299,7 +299,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes something by a JSON patch, and returns it as it is then.
+    /// Changes a resource by a JSON patch, and returns the changed resource.
     pub fn patch(
         &self,
         path: &str,

@@ -71,7 +71,7 @@ fn left(timeout: &NextTimeout) -> Result<Option<Duration>, Error> {
     }
 }
 
-fn or_late<T>(done: io::Result<T>, timeout: &NextTimeout) -> Result<T, Error> {
+fn or_timeout<T>(done: io::Result<T>, timeout: &NextTimeout) -> Result<T, Error> {
     done.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::Timeout(timeout.reason),
         _ => error.into(),
@@ -90,7 +90,7 @@ impl Transport for UnixTransport {
             // The server may answer, mostly with a refusal, before it has read all: the answer can
             // be read.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            done => or_late(done, &timeout),
+            done => or_timeout(done, &timeout),
         }
     }
 
@@ -103,7 +103,7 @@ impl Transport for UnixTransport {
                 read => break read,
             }
         };
-        let amount = or_late(read, &timeout)?;
+        let amount = or_timeout(read, &timeout)?;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }

@@ -124,7 +124,7 @@ pub fn endpoints(arguments: &AnalyzerArguments) -> anyhow::Result<Vec<Endpoint>>
             });
             continue;
         }
-        let (secure, place) = crate::place_of_address(arguments, address)?;
+        let (secure, place) = crate::endpoint_of_address(arguments, address)?;
         if host_of(place).is_none() {
             bail!(
                 "\"{address}\" is not an address of an analyzer; write it like \

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_its_key() {
+    fn impossible_values_are_named_with_their_keys() {
         for (file, said) in [
             ("collector: {listen: ['0.0.0.0:6343']}", "--allow"),
             ("collector: {listen: []}", "collector.listen"),

@@ -13,7 +13,7 @@ use skua_probe::receive::AllowList;
 
 /// Interval of refilling a sender's allowance.
 const TICK_NS: u64 = 100_000_000;
-/// A sender silent for so many of them may be removed from the table.
+/// A sender that was silent for this many of them may be removed from the table.
 const SILENT_TICKS: u64 = 100;
 /// Senders that are distinguished; those beyond share what one may send.
 const SENDERS: usize = 16_384;
@@ -123,7 +123,7 @@ impl Gate {
     }
 
     /// Whether a datagram received at `now_ns` is accepted.
-    pub fn takes(&mut self, from: SocketAddr, now_ns: u64) -> bool {
+    pub fn admits(&mut self, from: SocketAddr, now_ns: u64) -> bool {
         if !self.allow.allows(from) {
             self.not_allowed += 1;
             self.stranger(from);
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_floods_is_cut_and_others_are_not() {
+    fn a_flooding_sender_is_limited_and_others_are_not() {
         let mut gate = Gate::new(&["127.0.0.0/8".parse().unwrap()], 1_000);
         let [loud, quiet]: [SocketAddr; 2] =
             ["127.0.0.1:1", "127.0.0.2:1"].map(|text| text.parse().unwrap());
@@ -215,9 +215,9 @@ mod tests {
         for now in 0..1_000u64 {
             let now = now * 1_000_000;
             for _ in 0..50 {
-                taken[0] += u32::from(gate.takes(loud, now));
+                taken[0] += u32::from(gate.admits(loud, now));
             }
-            taken[1] += u32::from(gate.takes(quiet, now));
+            taken[1] += u32::from(gate.admits(quiet, now));
         }
         assert_eq!(taken, [1_000, 1_000]);
         let refused = |from: SocketAddr, datagrams| Refused {
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(gate.flooding(), [refused(loud, 49_000)]);
         assert_eq!(gate.over_rate, 49_000);
         let stranger = "192.0.2.1:1".parse().unwrap();
-        assert!(!gate.takes(stranger, 0));
+        assert!(!gate.admits(stranger, 0));
         assert_eq!(gate.not_allowed, 1);
         assert_eq!(gate.strangers(), [refused(stranger, 1)]);
         // From two receivers.
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn with_keys_only_those_who_are_named_need_no_seal() {
+    fn with_keys_only_listed_senders_need_no_seal() {
         use std::os::unix::fs::OpenOptionsExt as _;
         let file = std::env::temp_dir().join(format!("skua-gate-{}", std::process::id()));
         let mut options = std::fs::OpenOptions::new();
@@ -280,32 +280,32 @@ mod tests {
         let mut gate = Gate::new(&["10.0.0.0/8".parse().unwrap()], 10);
         let from = |number: u32| (std::net::Ipv4Addr::from(0x0a00_0000 + number), 1).into();
         for number in 0..SENDERS as u32 {
-            assert!(gate.takes(from(number), 0));
+            assert!(gate.admits(from(number), 0));
         }
-        assert!(!gate.takes(from(7), 0));
+        assert!(!gate.admits(from(7), 0));
         // Those beyond share what one may send, until others are silent.
-        assert!(gate.takes(from(100_000), 0));
-        assert!(!gate.takes(from(100_001), 0));
+        assert!(gate.admits(from(100_000), 0));
+        assert!(!gate.admits(from(100_001), 0));
         let later = (SILENT_TICKS + 1) * TICK_NS;
         for number in 0..1_000 {
-            assert!(gate.takes(from(200_000 + number), later));
+            assert!(gate.admits(from(200_000 + number), later));
         }
         assert_eq!(gate.senders.len(), 1_000);
         assert_eq!(gate.flooding()[0].from, from(7).ip());
     }
 
     #[test]
-    fn strangers_that_are_told_apart_are_limited() {
+    fn the_number_of_strangers_that_are_listed_is_limited() {
         let mut gate = Gate::new(&["127.0.0.0/8".parse().unwrap()], 1_000);
         for number in 0..10_000u32 {
             let from = std::net::Ipv4Addr::from(0xc612_0000 + number);
-            assert!(!gate.takes((from, 1).into(), 0));
+            assert!(!gate.admits((from, 1).into(), 0));
         }
         assert_eq!(gate.not_allowed, 10_000);
         assert!(gate.strangers.len() <= STRANGERS);
         let loud = "198.19.0.1:1".parse().unwrap();
         for _ in 0..100 {
-            assert!(!gate.takes(loud, 0));
+            assert!(!gate.admits(loud, 0));
         }
         assert_eq!(gate.strangers()[0].from, loud.ip());
         assert_eq!(gate.strangers().len(), SHOWN);

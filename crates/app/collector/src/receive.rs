@@ -280,7 +280,7 @@ fn receive_batch(socket: &Socket, gate: &mut Gate, buffers: &mut ReceiveBuffers)
         ..Batch::default()
     };
     let taken = socket.receive_many(buffers, |bytes, from| {
-        if gate.takes(from, batch.now_ns)
+        if gate.admits(from, batch.now_ns)
             && let Some(key) = gate.opens(from, bytes, batch.now_ns)
         {
             if batch.parts.is_empty() {

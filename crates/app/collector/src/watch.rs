@@ -67,14 +67,14 @@ skua_process::metrics! { "The collector"
 
 /// Where to serve metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum At {
+pub enum MetricsAddress {
     /// At this address.
     Address(SocketAddr),
     /// Nowhere.
     Nowhere,
 }
 
-impl FromStr for At {
+impl FromStr for MetricsAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -170,7 +170,7 @@ impl Watched {
     }
 
     /// How many threads hang.
-    fn hang(&self) -> usize {
+    fn hanging(&self) -> usize {
         let now = self.began.elapsed();
         let late = |beat: &&AtomicU64| {
             now.saturating_sub(Duration::from_millis(beat.load(Relaxed))) > HANGS
@@ -211,14 +211,14 @@ impl Watched {
                     None => unavailable("nothing was counted yet\n".into()),
                 }
             }
-            "/health" | "/ready" => match self.hang() {
+            "/health" | "/ready" => match self.hanging() {
                 0 if path == "/ready" && self.ending.load(Relaxed) => {
                     unavailable("it is shutting down: it receives no more\n".into())
                 }
                 0 => "ok\n".into_response(),
-                hang => unavailable(format!(
+                hanging => unavailable(format!(
                     "{} did nothing for {} s\n",
-                    output::counted(hang, "thread"),
+                    output::counted(hanging, "thread"),
                     HANGS.as_secs()
                 )),
             },
@@ -340,10 +340,13 @@ impl Logged {
 /// # Errors
 ///
 /// If it cannot listen at a configured address.
-pub fn start(at: Option<At>, watched: Arc<Watched>) -> anyhow::Result<Option<SocketAddr>> {
+pub fn start(
+    at: Option<MetricsAddress>,
+    watched: Arc<Watched>,
+) -> anyhow::Result<Option<SocketAddr>> {
     let (address, wanted) = match at {
-        Some(At::Address(address)) => (Some(address), true),
-        Some(At::Nowhere) => (None, false),
+        Some(MetricsAddress::Address(address)) => (Some(address), true),
+        Some(MetricsAddress::Nowhere) => (None, false),
         None => (USUAL.parse().ok(), false),
     };
     let listener = match address.map(TcpListener::bind) {
@@ -437,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_hangs_is_no_good_health_and_who_ends_is_not_ready() {
+    fn a_process_with_a_hanging_thread_is_unhealthy_and_one_that_ends_is_not_ready() {
         let mut watched = Watched::new((1, 1), &CollectorConfig::default());
         let status = |watched: &Watched, path| watched.answer(&Method::GET, path).status();
         assert_eq!(status(&watched, "/metrics"), 503);

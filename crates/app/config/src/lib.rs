@@ -907,7 +907,7 @@ mod tests {
     }
 
     #[test]
-    fn taps_are_written_small() {
+    fn taps_have_keys_in_lower_case() {
         let text = "taps:\n- from: [eth0]\n  to: [mon0]\n  match: tcp\n  source_macs: ['02:00:00:00:00:01']\n";
         let config = Config::parse(text).unwrap();
         assert_eq!(config.taps[0].from, ["eth0"]);
@@ -921,7 +921,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read_again() {
+    fn a_printed_configuration_can_be_read_again() {
         let text = serde_yaml_ng::to_string(&Config::default()).unwrap();
         assert_eq!(Config::parse(&text).unwrap(), Config::default());
     }

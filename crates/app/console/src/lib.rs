@@ -53,7 +53,7 @@ mod tests {
 
     /// Without a built page the test is skipped with a message.
     #[test]
-    fn the_page_has_all_that_it_asks_for_and_nothing_inline() {
+    fn the_page_has_all_files_that_it_requests_and_nothing_inline() {
         let Some(index) = asset(INDEX) else {
             assert!(!missing().unwrap().is_empty());
             return;

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_printed_once() {
         let error = anyhow::anyhow!("No such file or directory (os error 2)")
             .context("/nope: No such file or directory (os error 2)")
             .context("replay");

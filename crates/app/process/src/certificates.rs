@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_that_have_ended_or_end_soon_are_told_of() {
+    fn certificates_that_have_expired_or_expire_soon_are_reported() {
         let file = std::env::temp_dir().join(format!("skua-validity-{}.pem", std::process::id()));
         let made = Command::new("openssl")
             .args([

@@ -1,5 +1,5 @@
-//! When free memory is worth giving back to the system: the allocator keeps what lies between things that
-//! are in use, after a peak for ever.
+//! When to return free memory to the system: after a peak, the allocator keeps free memory between
+//! allocations in use for ever.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ const WORTH: usize = 4 << 20;
 
 /// The most memory in use since memory was last returned.
 pub struct Peak {
-    looked_at: Instant,
+    measured_at: Instant,
     bytes: usize,
 }
 
 impl Default for Peak {
     fn default() -> Self {
         Self {
-            looked_at: Instant::now(),
+            measured_at: Instant::now(),
             bytes: 0,
         }
     }
@@ -26,9 +26,9 @@ impl Default for Peak {
 impl Peak {
     /// Whether memory should be measured.
     pub fn is_due(&mut self) -> bool {
-        let due = self.looked_at.elapsed() >= INTERVAL;
+        let due = self.measured_at.elapsed() >= INTERVAL;
         if due {
-            self.looked_at = Instant::now();
+            self.measured_at = Instant::now();
         }
         due
     }

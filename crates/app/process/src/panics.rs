@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_nobody_stands_in_for_end_the_process() {
+    fn threads_that_are_not_supervised_end_the_process() {
         for name in ["export", "uplink", "steer", "sum 1"] {
             assert!(is_alone(Some(name)), "{name}");
         }

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_leaves_the_value() {
+    fn a_file_that_cannot_be_read_leaves_the_value() {
         let file = skua_testkit::scratch::scratch("watched");
         std::fs::write(&file, "1").unwrap();
         let path = file.to_path_buf();

@@ -20,7 +20,7 @@ use crate::{
 /// Where they are.
 pub const PATHS: [&str; 2] = ["/health", "/ready"];
 
-/// What a drain may be late beyond three intervals: large tables on busy machines.
+/// How late a drain may be beyond three intervals: large tables on busy machines.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Whether drains happen on time.
@@ -32,7 +32,7 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// Of a probe that drains each `interval`.
+    /// For a probe that drains each `interval`.
     pub fn new(seen: watch::Receiver<u64>, interval: Duration) -> Self {
         let now = *seen.borrow();
         Self {
@@ -42,7 +42,7 @@ impl Drains {
         }
     }
 
-    /// Whether there was one.
+    /// Whether there was a drain.
     fn have_begun(&self) -> bool {
         *self.seen.borrow() > 0
     }
@@ -69,7 +69,7 @@ pub fn routes(drains: Option<Drains>) -> OpenApiRouter {
 
 type Watched = State<Option<Arc<Drains>>>;
 
-/// That all is well.
+/// The process is healthy.
 #[derive(Serialize, ToSchema)]
 struct Health {
     /// Always `ok`; else the status is 503.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn late_is_who_has_not_drained_for_three_intervals_and_a_minute() {
+    fn a_process_that_has_not_drained_for_three_intervals_and_a_minute_is_late() {
         let (sender, seen) = watch::channel(0);
         let drains = Drains::new(seen, Duration::from_secs(10));
         let begin = drains.last.lock().unwrap().1;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ready_is_who_has_drained_once() {
+    async fn a_process_is_ready_after_its_first_drain() {
         let (sender, seen) = watch::channel(0);
         let drains = Some(Arc::new(Drains::new(seen, Duration::from_secs(10))));
         let refused = ready(State(drains.clone())).await.map(|_| ());

@@ -20,7 +20,7 @@ use crate::connections::{Activity, ConnectionSlot};
 /// The body took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
-struct Late;
+struct BodyTimeout;
 
 /// A body that fails when it is not all there after a while.
 struct Timed {
@@ -71,7 +71,7 @@ impl HttpBody for Timed {
         }
         if self.end.as_mut().poll(cx).is_ready() {
             self.late.store(true, Ordering::Relaxed);
-            return Poll::Ready(Some(Err(axum::Error::new(Late))));
+            return Poll::Ready(Some(Err(axum::Error::new(BodyTimeout))));
         }
         Poll::Pending
     }

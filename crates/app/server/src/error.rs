@@ -1,4 +1,4 @@
-//! What requests end with that are refused, as a line of text or as JSON.
+//! Errors that requests end with, as a line of text or as JSON.
 
 use axum::{
     body::{Body, HttpBody as _, to_bytes},
@@ -25,7 +25,7 @@ pub enum ErrorCode {
     Unauthenticated,
     /// 403: the role or the configuration does not allow it.
     Forbidden,
-    /// 404: there is no such thing.
+    /// 404: it does not exist.
     NotFound,
     /// 405: the path does not have this method.
     MethodNotAllowed,
@@ -37,7 +37,7 @@ pub enum ErrorCode {
     TooLarge,
     /// 415: the body has the wrong media type.
     UnsupportedMediaType,
-    /// 429: there are too many of them, or too many logins have failed.
+    /// 429: the limit of their number is reached, or too many logins have failed.
     TooMany,
     /// 500: the server failed.
     Internal,
@@ -94,7 +94,7 @@ pub struct ApiError {
     pub code: ErrorCode,
     /// The cause and the remedy, in one line without a newline.
     pub message: String,
-    /// In how many seconds it may be otherwise.
+    /// Seconds after which another attempt may succeed.
     pub retry_after: Option<u32>,
 }
 
@@ -113,7 +113,7 @@ impl ApiError {
         Self::new(ErrorCode::BadRequest, message)
     }
 
-    /// There is no such thing.
+    /// It does not exist.
     pub fn not_found(message: impl std::fmt::Display) -> Self {
         Self::new(ErrorCode::NotFound, message)
     }

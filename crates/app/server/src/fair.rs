@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// The client whose work it is.
+/// The client that the work is for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ClientKey {
     /// A client with a proven identity.
@@ -29,13 +29,13 @@ pub fn network(address: IpAddr) -> IpAddr {
 /// Limits on running and waiting work.
 #[derive(Clone, Copy, Debug)]
 pub struct FairLimits {
-    /// Of all clients.
+    /// Running work of all clients.
     pub running: usize,
-    /// Of one client.
+    /// Running work of one client.
     pub running_of_one: usize,
     /// Most waiting work of one client.
     pub waiting_of_one: usize,
-    /// How long it waits.
+    /// How long work waits at most.
     pub patience: Duration,
 }
 
@@ -134,7 +134,7 @@ impl Turns {
             }
         }
         while let Some((sender, turn)) = self.next() {
-            // A client that disconnected meanwhile drops the turn, which frees it for the next.
+            // A client that has disconnected drops the turn, which frees it for the next.
             drop(sender.send(turn));
         }
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_went_away_takes_no_turn() {
+    fn a_disconnected_client_takes_no_turn() {
         runtime().block_on(async {
             let turns = Turns::new(FairLimits {
                 running: 1,

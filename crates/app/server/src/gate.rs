@@ -1,5 +1,5 @@
-//! Checks of each request before its route: could another site have made the browser send it, who
-//! sends it, is it permitted, and does its body arrive in time.
+//! Checks of each request before its route: whether another site may have made the browser send it, which
+//! client sends it, whether it is permitted, and whether its body arrives in time.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -30,9 +30,9 @@ use crate::{
 /// Where the metrics are.
 const METRICS: &str = "/metrics";
 
-/// What all requests pass.
+/// The checks that all requests pass.
 pub struct Gate {
-    /// Which names are ours.
+    /// Refuses requests from other sites.
     pub guard: Guard,
     /// Authenticates callers.
     pub authenticator: Authenticator,

@@ -66,8 +66,8 @@ impl Guard {
             ));
         }
         let form = uri.path() == LOGIN && is_form(headers);
-        // A query changes nothing, and Skydive takes any; another site's page cannot read the answer, nor ask with our
-        // cookie.
+        // A query changes nothing, and Skydive accepts any content type for it; another site's page cannot read the
+        // answer, nor send our cookie.
         let query = *method == Method::POST && uri.path() == TOPOLOGY;
         if !reads && !form && !query && !is_json(headers) {
             return Some((

@@ -21,7 +21,7 @@ use crate::auth::{LocalUser, Role};
 
 /// Default socket of `skua run` and `skua analyzer`.
 pub const USUAL: &str = "/run/skua/skua.sock";
-/// Where `skua agent` is.
+/// Default socket of `skua agent`.
 pub const USUAL_OF_AGENTS: &str = "/run/skua-agent/skua.sock";
 /// The group whose members have all rights.
 const GROUP: &str = "skua";
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_we_and_the_group_may_do_all_and_others_what_is_said() {
+    fn root_we_and_the_group_may_do_all_and_others_as_configured() {
         let rules = |others: Others| Rules {
             own: 900,
             group: Some(77),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_left_is_taken_and_what_another_has_is_not() {
+    fn a_left_over_socket_is_replaced_and_one_in_use_is_not() {
         let path = skua_testkit::scratch::scratch("sock");
         let bind = || bind_at(&path, Others::None);
         let first = bind().unwrap();

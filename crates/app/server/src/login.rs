@@ -156,7 +156,7 @@ async fn log_in(
     }
 }
 
-/// The address of the page with a code in it, which is not sent to servers and is in no log of them.
+/// The address of the page with a code in its fragment, which browsers do not send and servers do not log.
 pub fn link(page: &str, code: &str) -> String {
     format!("{page}/#login={code}")
 }
@@ -167,7 +167,7 @@ pub fn link(page: &str, code: &str) -> String {
 struct ConsoleLink {
     /// With a code for one login.
     url: String,
-    /// Seconds that the code is good for.
+    /// Seconds for which the code is valid.
     expires_in: u64,
 }
 

@@ -15,7 +15,7 @@ pub const LOGOUT: &str = "/logout";
 /// Where users of this host get a link to the page.
 pub const CONSOLE: &str = "/api/console";
 
-/// Where queries are asked.
+/// Where clients send queries.
 pub const TOPOLOGY: &str = "/api/topology";
 
 /// Whether a body is what a form sends.

@@ -52,7 +52,7 @@ pub struct Service {
     pub tls: Option<Arc<TlsFiles>>,
     /// Open connections.
     pub connections: Arc<Connections>,
-    /// How patient to be.
+    /// Time limits.
     pub limits: Limits,
 }
 

@@ -32,7 +32,7 @@ const PIECES: usize = 128;
 /// Time limit from the turn to the last byte that the client reads.
 const TIME: Duration = Duration::from_secs(60);
 
-/// Where work puts its answer.
+/// Receives the answer of a piece of work.
 pub struct Answering {
     head: oneshot::Sender<Response>,
     end: Instant,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_client_is_in_pieces_of_a_fixed_size_however_it_was_written() {
+    fn buffered_answers_are_in_pieces_of_a_fixed_size() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Seconds between requests of data that is expensive and changes slowly.
 const SLOWLY: u64 = 3;
 
-/// Something that lies over the view.
+/// A window over the view.
 #[derive(Debug)]
 pub enum Overlay {
     /// Keys and what they do.
@@ -80,7 +80,7 @@ pub struct App {
     pub fleet: bool,
     /// Whether services are shown by which service calls which.
     pub dependencies: bool,
-    /// What lies over the view.
+    /// The window over the view.
     pub overlay: Option<Overlay>,
     /// The message at the bottom, and whether it is an error.
     pub message: Option<(String, bool)>,

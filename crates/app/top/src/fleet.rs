@@ -37,7 +37,7 @@ fn put(tree: &mut Value, path: &str, value: Value) {
 }
 
 /// A flow of Gremlin under the names of flow records: values that are the same there by the definition of their fields,
-/// those in Skydive's form by hand. The rest stays under its own.
+/// those in Skydive's form converted one by one. Other values keep their names.
 pub fn flow(mut flow: Value) -> Value {
     let mut named = json!({});
     let same = FIELDS.iter().filter(|field| field.kind != FieldType::Time);

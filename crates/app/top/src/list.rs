@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_shown_is_asked_for() {
+    fn only_visible_rows_are_requested() {
         let mut list = List::default();
         list.fit(20);
         assert_eq!(list.limit(), 32);

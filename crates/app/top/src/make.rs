@@ -40,7 +40,7 @@ fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// An address in a pcap expression, with what it is.
+/// An address in a pcap expression, with its keyword.
 fn host(end: &Value) -> Option<String> {
     let address = end["address"].as_str()?;
     if address.parse::<IpAddr>().is_ok() {

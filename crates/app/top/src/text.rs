@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_drives_a_terminal_is_replaced() {
+    fn control_characters_are_replaced() {
         assert_eq!(
             shown("a\x1b[31mb\n\u{9b}", 99, false),
             "a\u{fffd}[31mb\u{fffd}\u{fffd}"

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_open_is_asked_for_and_shown() {
+    fn only_open_nodes_are_requested_and_shown() {
         let mut tree = Tree::default();
         assert_eq!(tree.queries(), None);
         tree.set_roots(vec![node("h")]);

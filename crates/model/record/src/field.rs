@@ -71,7 +71,7 @@ pub enum Name {
     Undefined,
     /// The output has the value, in its form of the type.
     Value(&'static str),
-    /// The output has the value in a form of its own, and makes it itself.
+    /// The output has the value in another form, and makes it itself.
     Own(&'static str),
     /// The output does not have it, and why.
     Without(&'static str),
@@ -131,7 +131,7 @@ impl<R: Record> Field<R> {
         }
     }
 
-    /// With what it is in several records together.
+    /// Sets how values of several records combine.
     pub const fn is(mut self, aggregation: Aggregation) -> Self {
         self.aggregation = aggregation;
         self

@@ -1,4 +1,4 @@
-/// Why a line that was put in is not in Kafka, or not surely.
+/// Why a line is not in Kafka, or not certainly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Cause {

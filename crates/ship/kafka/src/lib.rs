@@ -1,6 +1,6 @@
 //! Lines of a collector in Kafka: the message ([`encode`], whose schema is in `proto/`), where it goes
-//! ([`Target`]), who sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
-//! same definition as the job in `stream/flink`. `docs/kafka.md` tells users about it.
+//! ([`Target`]), the producer that sends it ([`Producer`]), and the service graph that is made of it ([`ServiceGraph`]), by the
+//! same definition as the job in `stream/flink`. `docs/kafka.md` explains it to users.
 //!
 //! librdkafka is linked only with the feature `client` ([`BUILT`]); without it, [`Producer::open`] returns an
 //! error with the remedy.

@@ -173,7 +173,7 @@ option java_multiple_files = true;
 // Sums of one service and one client in one window of one collector. Clients and services are distinguished by their
 // addresses and names.
 message Line {
-  // 1. Fields are added without a new version: who reads steps over those that it does not know. A greater
+  // 1. Fields are added without a new version: readers skip those that they do not know. A greater
   // number means that a field below has another meaning: do not count such a line.
   uint32 version = 1;
 "#;
@@ -205,12 +205,12 @@ impl LineMessage {
     ///
     /// # Errors
     ///
-    /// When it is no protobuf of this kind.
+    /// When it is not a protobuf message of this kind.
     pub fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
         Self::decode(bytes)
     }
 
-    /// What the service graph takes of it; none when it is of a version with other meanings, or makes no sense.
+    /// The part that the service graph reads; none if its version has other meanings, or it is inconsistent.
     pub fn graph_line(&self) -> Option<GraphLine<'_>> {
         if self.version != VERSION {
             return None;
@@ -249,7 +249,7 @@ impl LineMessage {
                 classes: self.rtt_classes.iter().map(class).collect::<Option<_>>()?,
             },
             samples: self.samples,
-            // Messages do not tell.
+            // Messages do not have it.
             exporters: Vec::new(),
         })
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_graph_reads_has_the_numbers_of_the_schema() {
+    fn the_service_graph_reads_fields_by_the_numbers_of_the_schema() {
         let source = include_str!("message.rs");
         let (_, read) = source.split_once("pub struct LineMessage {").unwrap();
         let (read, _) = read.split_once("\n}\n").unwrap();

@@ -33,7 +33,7 @@ impl Default for ServiceGraphConfig {
     }
 }
 
-/// An edge in a window, as it lies in the topic of the graph.
+/// An edge in a window, as stored in the topic of the graph.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Row {
     /// Beginning of the window, ms since the Unix epoch.
@@ -160,7 +160,7 @@ pub struct ServiceGraph {
     config: ServiceGraphConfig,
     /// By start: at most the windows within `wait_ms` and `late_ms`, and two. The flag: its rows were written.
     open: BTreeMap<u64, (Graph, bool)>,
-    /// No line before this moment is expected any more, ms.
+    /// Lines before this moment are no longer expected, ms.
     watermark_ms: u64,
 }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_corrects_its_row_until_its_window_is_forgotten() {
+    fn late_lines_correct_their_row_until_its_window_is_forgotten() {
         let mut graph = ServiceGraph::new(ServiceGraphConfig::default());
         let rows = |graph: &mut ServiceGraph, all| {
             let mut rows = Vec::new();

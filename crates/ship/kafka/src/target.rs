@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_fault() {
         for (name, said) in [
             ("kafka://one", "a topic is missing"),
             ("kafka:///t", "a broker is missing"),

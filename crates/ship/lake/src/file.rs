@@ -295,13 +295,13 @@ impl<'a> File<'a> {
         let reader =
             get_column_reader(metadata.column_descr_ptr(), Box::new(pages.map_err(wrong)?));
         let read = match (reader, data) {
-            (ColumnReader::Int64ColumnReader(mut reader), Data::Numbers(values)) => levelled(
+            (ColumnReader::Int64ColumnReader(mut reader), Data::Numbers(values)) => read_levels(
                 rows,
                 described.optional(),
                 |most, levels, found: &mut Vec<i64>| reader.read_records(most, levels, None, found),
                 |value| values.push(value.map_or(NULL, |value| *value)),
             ),
-            (ColumnReader::Int32ColumnReader(mut reader), Data::Numbers(values)) => levelled(
+            (ColumnReader::Int32ColumnReader(mut reader), Data::Numbers(values)) => read_levels(
                 rows,
                 described.optional(),
                 |most, levels, found: &mut Vec<i32>| reader.read_records(most, levels, None, found),
@@ -309,7 +309,7 @@ impl<'a> File<'a> {
             ),
             (ColumnReader::ByteArrayColumnReader(mut reader), Data::Texts(values)) => {
                 let mut known = KnownTexts::default();
-                levelled(
+                read_levels(
                     rows,
                     described.optional(),
                     |most, levels, found: &mut Vec<ByteArray>| {
@@ -350,7 +350,7 @@ impl<'a> File<'a> {
 }
 
 /// Reads the values of a column that has no lists; returns how many.
-fn levelled<T>(
+fn read_levels<T>(
     rows: usize,
     optional: bool,
     mut read: impl FnMut(

@@ -228,7 +228,7 @@ impl Lake {
         Ok(done)
     }
 
-    /// Compacts files that follow each other; what cannot be read stays as it is, and ends the run before it.
+    /// Compacts files that follow each other; a file that cannot be read stays unchanged, and ends the group before it.
     fn merge(&self, partition: Partition, run: &[FoundFile]) -> Result<Tidied> {
         let mut done = Tidied::default();
         let (mut inputs, mut from) = (Vec::new(), 0);

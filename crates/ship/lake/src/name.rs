@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compacted_is_passed_over() {
+    fn compacted_files_are_skipped() {
         let mut files = vec![
             file(3, 3),
             file(1, 4),

@@ -27,7 +27,7 @@ pub struct FlowChange<'a> {
     pub host: &'a str,
     /// The observing interface.
     pub interface: Cow<'a, str>,
-    /// Who owns the sockets of `lo` and `hi`.
+    /// The owners of the sockets of `lo` and `hi`.
     pub parties: [ConversationOwner<'a>; 2],
 }
 
@@ -199,7 +199,7 @@ fn put_once(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     }
 }
 
-/// What has another form here than in records, and stays the same as long as a conversation goes on.
+/// Writes the columns that have another form here than in records and do not change during a conversation.
 fn put_key(batch: &mut Batch, row: usize, change: &FlowChange<'_>) {
     let key = &change.record.key;
     batch.set_text(row, flow::HOST, change.host);

@@ -125,7 +125,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A row that was half put in when something panicked has zeros.
+        // A row that was incomplete at a panic has zeros.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -76,7 +76,7 @@ impl Shared {
     /// Syncs all writes.
     pub fn sync(&self) {
         for log in [&self.graph, &self.flows] {
-            // Not locked meanwhile: writers must not wait for the sync.
+            // Without the lock: writers must not wait for the sync.
             let Some((segments, dir)) = lock(log).take_unsynced() else {
                 continue;
             };

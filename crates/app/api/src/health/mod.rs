@@ -47,7 +47,7 @@ pub struct Health {
     lake: Weak<LakeWriter>,
 }
 
-/// How all of them are at a moment.
+/// The state of all components at a moment.
 struct Found {
     graph: Stats,
     discovery: Option<(skua_discover::Counters, bool)>,
@@ -55,7 +55,7 @@ struct Found {
     captures: Vec<FoundCapture>,
 }
 
-/// How the history on disk is.
+/// State of the history on disk.
 struct FoundHistory {
     directory: String,
     store: StoreStats,
@@ -71,15 +71,15 @@ impl FoundHistory {
     }
 }
 
-/// How a capture is.
+/// State of a capture.
 struct FoundCapture {
     capture: Capture,
     status: CaptureStatus,
-    /// What it counts, when it runs.
+    /// Its counters, if it runs here.
     running: Option<Counted>,
 }
 
-/// What a capture that runs has counted.
+/// Counters of a running capture.
 struct Counted {
     account: Arc<Account>,
     sums: FlowSums,
@@ -107,7 +107,7 @@ impl FoundCapture {
 }
 
 impl Health {
-    /// Of what `skua run` has.
+    /// For the components of `skua run`.
     pub fn new(
         graph: &SharedGraph,
         discovery: Option<&Arc<Discovery>>,
@@ -126,7 +126,7 @@ impl Health {
         }
     }
 
-    /// Also of the agents of an analyzer, and of an agent's own connection.
+    /// Also reports the agents of an analyzer, and an agent's own connection.
     pub fn with_ends(mut self, fleet: Option<Fleet>, uplink: Option<UplinkView>) -> Self {
         (self.fleet, self.uplink) = (fleet, uplink);
         self
@@ -138,7 +138,7 @@ impl Health {
         self
     }
 
-    /// Also of the lake.
+    /// Also reports the lake.
     pub fn with_lake(mut self, lake: Option<&Arc<LakeWriter>>) -> Self {
         self.lake = lake.map(Arc::downgrade).unwrap_or_default();
         self
@@ -235,16 +235,16 @@ pub struct HealthStatus {
     history: Option<HistoryStatus>,
     /// Each capture.
     captures: Vec<CaptureSums>,
-    /// Agents of an analyzer; left out when this is none.
+    /// Agents of an analyzer; left out if this is not an analyzer.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetStatus>,
-    /// An agent's connection; left out when this is none.
+    /// An agent's connection; left out if this is not an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     uplink: Option<UplinkStatus>,
     /// Collectors that are exported to; left out when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     export: Option<Vec<ExportStatus>>,
-    /// The lake; left out when none is written.
+    /// The lake; left out if none is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     lake: Option<LakeStatus>,
 }

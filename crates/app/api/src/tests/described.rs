@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use crate::{complete, tests::*};
 
-/// As it is served.
+/// The served description.
 fn description() -> &'static Value {
     static DESCRIPTION: LazyLock<Value> =
         LazyLock::new(|| Running::plain().get("/api/openapi.json").json());
@@ -50,7 +50,7 @@ fn every_method_of_a_path_is_described_and_no_other() {
 }
 
 #[test]
-fn errors_are_a_line_of_text_or_an_object_for_who_accepts_json() {
+fn errors_are_a_line_of_text_or_an_object_for_clients_that_accept_json() {
     let running = Running::plain();
     let text = running.get("/api/flows?sort=colour");
     assert!(

@@ -195,7 +195,7 @@ impl Running {
         }
     }
 
-    /// As it is without being configured.
+    /// With the default configuration.
     pub fn plain() -> Self {
         Self::start("", Limits::default(), Router::new())
     }

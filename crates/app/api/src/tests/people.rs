@@ -118,7 +118,7 @@ fn metrics_are_open_to_this_host_or_as_configured() {
 }
 
 #[test]
-fn users_of_this_host_ask_at_a_socket_and_get_links_there() {
+fn users_of_this_host_use_the_socket_and_get_links_there() {
     use std::io::{Read as _, Write as _};
     let path = scratch("sock");
     let file = secret("tokens", "");
@@ -288,7 +288,7 @@ fn a_login_gives_a_token_as_cookie_and_in_the_body() {
 }
 
 #[test]
-fn who_tries_passwords_has_to_wait_and_nobody_else() {
+fn a_client_that_tries_passwords_has_to_wait_and_no_other() {
     let guarded = Guarded::start();
     let mut tries = (0..20).map(|n| guarded.log_in("alice", &n.to_string()));
     let waits = tries.find(|reply| reply.status != 401).unwrap();
@@ -360,7 +360,7 @@ fn a_login_by_token_is_a_session_of_its_own() {
 }
 
 #[test]
-fn an_agent_tells_of_its_own_host_and_asks_nothing() {
+fn an_agent_reports_its_own_host_and_queries_nothing() {
     let guarded = Guarded::start();
     let text = tokens::new_token().unwrap();
     let list = Tokens(vec![token("web1", Role::Agent, &text)]);

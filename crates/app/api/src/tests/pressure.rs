@@ -143,7 +143,7 @@ fn slow_filter(first: u16) -> String {
 }
 
 #[test]
-fn filters_that_take_long_to_compile_keep_nobody_waiting() {
+fn filters_that_compile_slowly_delay_no_other_request() {
     let running = Running::plain();
     let mut slow = Vec::new();
     for n in 0..4 {
@@ -172,7 +172,7 @@ fn filters_that_take_long_to_compile_keep_nobody_waiting() {
 }
 
 #[test]
-fn a_filter_with_a_name_is_refused_and_nothing_is_asked_of_the_dns() {
+fn a_filter_with_a_name_is_refused_without_a_dns_query() {
     let running = Running::plain();
     let reply = running.get("/api/flows?filter=host+example.com");
     assert_eq!(reply.status, 400);
@@ -189,7 +189,7 @@ fn a_filter_with_a_name_is_refused_and_nothing_is_asked_of_the_dns() {
 }
 
 #[test]
-fn who_says_nothing_is_let_go() {
+fn a_silent_client_is_disconnected() {
     let running = Running::start(
         "",
         Limits {
@@ -247,7 +247,7 @@ fn big_graph(running: &Running) {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_given_up() {
+fn an_answer_that_no_client_reads_is_cancelled() {
     let running = Running::start(
         "",
         Limits {

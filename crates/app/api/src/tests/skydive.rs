@@ -76,7 +76,7 @@ fn a_capture_is_made_shown_and_ended() {
 }
 
 #[test]
-fn what_a_capture_cannot_do_is_refused() {
+fn options_that_a_capture_does_not_have_are_refused() {
     let running = Running::plain();
     for (key, value) in [
         ("ReassembleTCP", json!(true)),

@@ -250,7 +250,7 @@ fn a_filter_shows_its_part() {
 }
 
 #[test]
-fn who_does_not_keep_up_gets_a_new_sync_and_is_told() {
+fn a_slow_subscriber_gets_a_notice_and_a_new_sync() {
     let running = narrow();
     let mut client = open(&running, "/ws/subscriber", &[]).unwrap();
     synchronise(&mut client, Value::Null);
@@ -434,7 +434,7 @@ fn websockets_are_guarded_like_the_rest() {
 }
 
 #[test]
-fn who_does_not_answer_pings_is_let_go() {
+fn a_client_that_does_not_answer_pings_is_disconnected() {
     let limits = Limits {
         ping: Duration::from_millis(100),
         ..Limits::default()
@@ -494,7 +494,7 @@ fn a_login_that_ended_ends_its_websockets() {
 }
 
 #[test]
-fn lists_are_told_of_by_what_has_changed() {
+fn lists_are_sent_as_changes() {
     let running = Running::plain();
     running.drain(updates(3, 1));
     let mut client = open(&running, "/ws/map", &[]).unwrap();

@@ -122,7 +122,7 @@ impl FlowFeed {
         }
     }
 
-    /// Where all stores are now.
+    /// The current time of all stores.
     fn now(&self) -> SentUpTo {
         let sets = self.analyzer.flow_states().into_iter();
         sets.map(|(shared, _)| (shared.id(), shared.read().drained_ns))
@@ -242,7 +242,7 @@ struct Subscriber {
     stats: bool,
     /// Flows sent to the client.
     sent: u64,
-    /// Those that it was not, because it did not read them in time.
+    /// Flows not sent, because the client did not read in time.
     dropped: u64,
 }
 

@@ -39,7 +39,7 @@ pub struct Mailbox {
 pub enum Mail {
     /// A message.
     Message(Message),
-    /// Before this point so many changes were dropped because the mailbox was full.
+    /// Before this point, this many changes were dropped because the mailbox was full.
     Dropped(u64),
     /// There will be no more.
     Closed,
@@ -79,7 +79,7 @@ impl Mailbox {
         self.came.notify_one();
     }
 
-    /// Counts things as dropped that were never put together.
+    /// Counts changes as dropped for which no message was made.
     pub fn drop_items(&self, items: u64) {
         self.lock().dropped += items;
         self.came.notify_one();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_where_it_is_missing() {
+    fn dropped_messages_are_counted_where_they_are_missing() {
         let mailbox = Mailbox::new(15);
         for seq in 1..=4 {
             mailbox.push(&message(seq));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fills_them_is_told_when_to_begin_and_to_end() {
+    fn the_task_that_fills_mailboxes_starts_and_ends_with_their_subscribers() {
         let all = Mailboxes::default();
         let one = Mailbox::new(1);
         assert!(all.add(&one));

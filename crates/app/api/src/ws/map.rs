@@ -18,7 +18,7 @@ use crate::{
 /// The graph is read at most once in this time, and only after events. All changes of an element in
 /// between are one change.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After so many pauses the graph is read also without events: rates that end are sent then.
+/// After this many pauses the graph is read even without events, to send rates that have ended.
 const REST: u32 = 8;
 
 /// The map of /api/map, complete and then its changes, at most four times a second

@@ -114,7 +114,7 @@ pub struct Socket {
     _seat: SocketSlot,
 }
 
-/// The WebSocket is no more.
+/// The WebSocket is closed.
 #[derive(Debug)]
 pub struct Closed;
 
@@ -148,8 +148,8 @@ impl Socket {
             .map_err(|_| Closed)
     }
 
-    /// The client's next message; meanwhile pings the client, and checks that its credentials are
-    /// still valid. Cancellation loses nothing.
+    /// The client's next message. While it waits, it pings the client and checks that its credentials
+    /// are still valid. Cancellation loses nothing.
     pub async fn next(&mut self) -> Result<String, Closed> {
         loop {
             tokio::select! {

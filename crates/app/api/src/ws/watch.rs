@@ -33,7 +33,7 @@ const PATHS: [&str; 5] = [
     "/api/services/graph",
 ];
 
-/// A client's message: all that it watches from now on, under names of its own.
+/// A client's message: everything that it watches from now on, under names that it chooses.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 struct Subscription {
@@ -78,7 +78,7 @@ pub struct Watches {
 #[serde(rename_all = "PascalCase")]
 struct Changes<'a> {
     key: &'a str,
-    /// Rows that there would be without a limit.
+    /// Number of rows without the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     found: Option<u64>,
     /// For each row: the row; or its former number; or that number with the changed values.
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_other_is_told() {
+    fn only_changed_values_are_sent() {
         let mut list = List::default();
         let mut encode = |values: Value| {
             let count = values.as_array().map(|rows| rows.len() as u64);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_told_apart_by_what_they_are_of() {
+    fn sums_are_identified_by_their_keys() {
         let mut list = List::default();
         let sum = |name: &str, bytes: u64| json!({"by": "process", "name": name, "bytes": bytes});
         list.rows(&rows(json!([sum("curl", 1), sum("nc", 1)])), None);

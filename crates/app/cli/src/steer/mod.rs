@@ -81,7 +81,7 @@ pub fn steer(arguments: &SteerArguments) -> anyhow::Result<()> {
         SteerCommand::Apply { files, dry_run } => read(files, *dry_run)?,
         _ => Vec::new(),
     };
-    let client = Client::must(&arguments.analyzer)?;
+    let client = Client::connect_or_fail(&arguments.analyzer)?;
     match &arguments.command {
         SteerCommand::Apply { .. } => written.iter().try_for_each(|body| apply(&client, body)),
         SteerCommand::List(Printing { output }) => client.list(PATH, *output, COLUMNS, "detectors"),

@@ -34,7 +34,7 @@ pub struct RunArguments {
 
 /// Packets that no detector processed.
 #[derive(Default)]
-struct PassedOver {
+struct Skipped {
     /// Not Ethernet.
     other_link: u64,
     /// Captured incompletely.
@@ -61,7 +61,7 @@ fn feed<R: Read>(
         .iter()
         .map(Reference::new)
         .collect::<Result<Vec<_>, _>>()?;
-    let mut over = PassedOver::default();
+    let mut over = Skipped::default();
     let mut out = io::BufWriter::new(io::stdout().lock());
     while let Some(packets) = file.next_batch(BATCH)? {
         for packet in packets {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_with_what_is_other() {
+    fn a_change_shows_the_values_that_differ() {
         let mut past = Past::default();
         let added = node("NodeAdded", &json!({"State": "UP", "MTU": 1500}));
         assert_eq!(past.event_of(&added).unwrap().event, "added");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_passed_over() {
+    fn other_messages_are_ignored() {
         let mut past = Past::default();
         for message in [
             json!(null),

@@ -72,7 +72,7 @@ pub struct TopArguments {
     pub ascii: bool,
 }
 
-/// What reaches the view.
+/// Input of the view.
 enum Input {
     Key(KeyEvent),
     Resized,
@@ -175,7 +175,7 @@ fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             if [SIGINT, SIGTERM].contains(&signal) {
-                own::knows();
+                own::note_signal();
             }
             // This fails only if the view has ended.
             let _ = sender.send(Input::End(Ok(())));

@@ -29,7 +29,7 @@ pub struct OwnCapture {
     /// Signals its end.
     ended: Receiver<()>,
     /// Where it answers.
-    _folder: Private,
+    _folder: PrivateDirectory,
 }
 
 /// Starts to capture here if no `skua run` is found, or an interface is given.
@@ -40,8 +40,8 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
         return Ok(None);
     }
     let config = Config::load(capture.config.as_deref())?.with_arguments(capture)?;
-    let folder = Private::new()?;
-    let config = looking_only(config, &folder.0.join("skua.sock"));
+    let folder = PrivateDirectory::new()?;
+    let config = read_only_config(config, &folder.0.join("skua.sock"));
     let (begun, begins) = sync_channel(1);
     let (sender, failed) = (sender.clone(), begun.clone());
     let (over, ended) = sync_channel(1);
@@ -83,7 +83,7 @@ pub fn analyzer(arguments: &TopArguments, sender: &Sender) -> anyhow::Result<Opt
 }
 
 /// The configuration without actions and storage: a viewer changes nothing.
-fn looking_only(mut config: Config, socket: &Path) -> Config {
+fn read_only_config(mut config: Config, socket: &Path) -> Config {
     config.history.directory.clear();
     config.export = Default::default();
     config.alerts = Default::default();
@@ -97,9 +97,9 @@ fn looking_only(mut config: Config, socket: &Path) -> Config {
 }
 
 /// A folder that only we can access.
-struct Private(PathBuf);
+struct PrivateDirectory(PathBuf);
 
-impl Private {
+impl PrivateDirectory {
     fn new() -> anyhow::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = std::env::temp_dir().join(format!("skua-top-{}", uuid::Uuid::new_v4()));
@@ -109,24 +109,24 @@ impl Private {
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Whether a signal has ended our own capture: a second one would end the process at once.
-static KNOWS: AtomicBool = AtomicBool::new(false);
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Records that our own capture handles the signal to end.
-pub fn knows() {
-    KNOWS.store(true, Ordering::Release);
+pub fn note_signal() {
+    ENDING.store(true, Ordering::Release);
 }
 
 impl Drop for OwnCapture {
     /// Has the capture detach and end.
     fn drop(&mut self) {
-        if !KNOWS.load(Ordering::Acquire) {
+        if !ENDING.load(Ordering::Acquire) {
             // Like Ctrl-C; if this fails, the capture ends with the process.
             let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
         }

@@ -31,7 +31,7 @@ pub struct Screen {
 }
 
 fn restore() {
-    // What cannot be restored is not there any more.
+    // If it cannot be restored, the terminal no longer exists.
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }

@@ -54,7 +54,7 @@ impl Analyzer {
         let theirs = lost.clone();
         let sender = thread::Builder::new()
             .name("to analyzer".into())
-            .spawn(move || bring(&analyzer, &batches, &theirs))
+            .spawn(move || deliver(&analyzer, &batches, &theirs))
             .context("no thread for the analyzer's sink")?;
         Ok(Self {
             batch: Batch {
@@ -117,7 +117,7 @@ impl Sink for Analyzer {
     }
 }
 
-fn bring(analyzer: &AnalyzerArguments, batches: &Receiver<Batch>, lost: &Lost) {
+fn deliver(analyzer: &AnalyzerArguments, batches: &Receiver<Batch>, lost: &Lost) {
     // Positive as a signed number, too.
     let sender = (secret_seed() >> 1).to_string();
     let mut client = None;
@@ -153,7 +153,7 @@ fn send(
 ) -> anyhow::Result<()> {
     let there = match client {
         Some(client) => client,
-        None => client.insert(Client::must(analyzer)?),
+        None => client.insert(Client::connect_or_fail(analyzer)?),
     };
     there.lines_to(PATH, headers, body)
 }

@@ -58,7 +58,7 @@ pub trait Sink: Send {
     /// Accepts a line without blocking: each sink that has to wait has a bounded queue.
     fn put(&mut self, line: &Line<'_>) -> anyhow::Result<()>;
 
-    /// Windows were closed: sends what was put.
+    /// Windows were closed: sends the lines that were put in.
     fn flush(&mut self) -> anyhow::Result<()>;
 
     /// Waits, within limits, until all lines are delivered.

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_holds_up_nobody_and_each_line_is_written_or_lost() {
+    fn a_stalled_reader_delays_nothing_and_each_line_is_written_or_lost() {
         for reads in [false, true] {
             let (mut reader, writer) = io::pipe().unwrap();
             let out = File::from(std::os::fd::OwnedFd::from(writer));

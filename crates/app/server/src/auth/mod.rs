@@ -28,7 +28,7 @@ use skua_process::watched::Watched;
 
 use crate::{
     auth::{
-        sessions::{Proven, TOKEN},
+        sessions::{TOKEN, VerifiedCredentials},
         throttle::Throttle,
         tokens::{TokenHash, Tokens},
         users::{LONGEST_PASSWORD, Users},
@@ -190,7 +190,7 @@ pub struct Authenticator {
     tokens: Option<Watched<Tokens>>,
     certificates: bool,
     nobody: Arc<Users>,
-    proven: Mutex<Proven>,
+    verified: Mutex<VerifiedCredentials>,
     throttle: Mutex<Throttle>,
     checks: Turns,
 }
@@ -199,11 +199,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a request shows.
+/// Credentials in a request.
 #[derive(PartialEq, Eq, Debug)]
-enum Shown {
+enum Credentials {
     Nothing,
-    /// What cannot be right.
+    /// Malformed credentials.
     Damaged,
     Token {
         text: String,
@@ -234,7 +234,7 @@ impl Authenticator {
             tokens,
             certificates: !api.tls.client_ca.is_empty(),
             nobody: Arc::default(),
-            proven: Mutex::new(Proven::new()?),
+            verified: Mutex::new(VerifiedCredentials::new()?),
             throttle: Mutex::default(),
             checks: Turns::new(CHECKS),
         })
@@ -269,11 +269,11 @@ impl Authenticator {
             let name = local.name.clone();
             return Ok(known(Identity { name, role }));
         }
-        match shown(headers) {
-            Shown::Nothing if peer.local.is_some() => Err(Refusal::Stranger),
-            Shown::Nothing => self.certificate(peer).map(known).ok_or(Refusal::Missing),
-            Shown::Damaged => Err(wrong(peer)),
-            Shown::Token { text, by_cookie } => match self.token(&text) {
+        match credentials(headers) {
+            Credentials::Nothing if peer.local.is_some() => Err(Refusal::Stranger),
+            Credentials::Nothing => self.certificate(peer).map(known).ok_or(Refusal::Missing),
+            Credentials::Damaged => Err(wrong(peer)),
+            Credentials::Token { text, by_cookie } => match self.token(&text) {
                 Some(identity) => Ok(Caller {
                     identity: Some(identity),
                     by_cookie,
@@ -282,7 +282,7 @@ impl Authenticator {
                 None if by_cookie => self.certificate(peer).map(known).ok_or(Refusal::Wrong),
                 None => Err(wrong(peer)),
             },
-            Shown::Password { name, password } => {
+            Credentials::Password { name, password } => {
                 self.password(peer, name, password).await.map(known)
             }
         }
@@ -304,17 +304,17 @@ impl Authenticator {
             return None;
         }
         let hash = tokens::hash(text);
-        let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
+        let session = lock(&self.verified).session(&hash, &self.users(), Instant::now());
         match session {
             Some((identity, None)) => Some(identity),
             // A session ends with the token that it began with.
-            Some((_, Some(begun_with))) => self.lasting(&begun_with),
-            None => self.lasting(&hash),
+            Some((_, Some(begun_with))) => self.identity_of_token(&begun_with),
+            None => self.identity_of_token(&hash),
         }
     }
 
     /// Identity of a token in the file.
-    fn lasting(&self, hash: &TokenHash) -> Option<Identity> {
+    fn identity_of_token(&self, hash: &TokenHash) -> Option<Identity> {
         let tokens = self.tokens.as_ref()?.get();
         let token = tokens.find(hash, SystemTime::now())?;
         Some(Identity {
@@ -331,8 +331,8 @@ impl Authenticator {
         password: String,
     ) -> Result<Identity, Refusal> {
         let users = self.users();
-        let proven = lock(&self.proven).password(&name, &password, &users, Instant::now());
-        if let Some(identity) = proven {
+        let verified = lock(&self.verified).password(&name, &password, &users, Instant::now());
+        if let Some(identity) = verified {
             return Ok(identity);
         }
         self.may_try(peer)?;
@@ -357,7 +357,7 @@ impl Authenticator {
             role,
         };
         lock(&self.throttle).succeeded(network(peer.address));
-        lock(&self.proven).remember(identity.clone(), &password, users, Instant::now());
+        lock(&self.verified).remember(identity.clone(), &password, users, Instant::now());
         Ok(identity)
     }
 
@@ -377,8 +377,8 @@ impl Authenticator {
 
     /// Ends a session.
     pub fn log_out(&self, headers: &HeaderMap) {
-        if let Shown::Token { text, .. } = shown(headers) {
-            lock(&self.proven).log_out(&tokens::hash(&text));
+        if let Credentials::Token { text, .. } = credentials(headers) {
+            lock(&self.verified).log_out(&tokens::hash(&text));
         }
     }
 
@@ -387,7 +387,7 @@ impl Authenticator {
     pub fn log_in_by_token(&self, peer: &Peer, token: &str) -> Result<(Identity, String), Refusal> {
         let identity = self.token(token).ok_or_else(|| wrong(peer))?;
         let hash = tokens::hash(token);
-        let session = lock(&self.proven).session(&hash, &self.users(), Instant::now());
+        let session = lock(&self.verified).session(&hash, &self.users(), Instant::now());
         // The token of a session begins another of the same kind.
         let with = session.map_or(Some(hash), |(_, begun_with)| begun_with);
         self.begin(identity, with)
@@ -400,7 +400,7 @@ impl Authenticator {
         with: Option<TokenHash>,
     ) -> Result<(Identity, String), Refusal> {
         let users = self.users();
-        let token = lock(&self.proven).log_in(identity.clone(), with, users, Instant::now());
+        let token = lock(&self.verified).log_in(identity.clone(), with, users, Instant::now());
         match token {
             Ok(token) => Ok((identity, token)),
             Err(error) => {
@@ -413,13 +413,13 @@ impl Authenticator {
     /// A code for one login, valid for a short time.
     pub fn new_code(&self, identity: Identity) -> anyhow::Result<String> {
         let users = self.users();
-        lock(&self.proven).new_code(identity, users, Instant::now())
+        lock(&self.verified).new_code(identity, users, Instant::now())
     }
 
     /// Begins a session with such a code.
     pub fn log_in_by_code(&self, peer: &Peer, code: &str) -> Result<(Identity, String), Refusal> {
         let (hash, users) = (tokens::hash(code), self.users());
-        let identity = lock(&self.proven).redeem_code(&hash, &users, Instant::now());
+        let identity = lock(&self.verified).redeem_code(&hash, &users, Instant::now());
         self.begin(identity.ok_or_else(|| wrong(peer))?, None)
     }
 
@@ -442,19 +442,19 @@ fn wrong(peer: &Peer) -> Refusal {
     Refusal::Wrong
 }
 
-/// What a request shows; of several the first: header, X-Auth-Token, cookie.
-fn shown(headers: &HeaderMap) -> Shown {
+/// Credentials in a request; of several the first: header, X-Auth-Token, cookie.
+fn credentials(headers: &HeaderMap) -> Credentials {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        return value.to_str().map_or(Shown::Damaged, authorization);
+        return value.to_str().map_or(Credentials::Damaged, authorization);
     }
-    let token = |text: &str, by_cookie| Shown::Token {
+    let token = |text: &str, by_cookie| Credentials::Token {
         text: text.to_owned(),
         by_cookie,
     };
     if let Some(value) = headers.get(TOKEN_HEADER) {
         return value
             .to_str()
-            .map_or(Shown::Damaged, |text| token(text, false));
+            .map_or(Credentials::Damaged, |text| token(text, false));
     }
     headers
         .get_all(header::COOKIE)
@@ -462,30 +462,30 @@ fn shown(headers: &HeaderMap) -> Shown {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|cookies| cookies.split(';'))
         .find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
-        .map_or(Shown::Nothing, |text| token(text, true))
+        .map_or(Credentials::Nothing, |text| token(text, true))
 }
 
-fn authorization(value: &str) -> Shown {
+fn authorization(value: &str) -> Credentials {
     let Some((scheme, rest)) = value.split_once(' ') else {
-        return Shown::Damaged;
+        return Credentials::Damaged;
     };
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Shown::Token {
+        return Credentials::Token {
             text: rest.trim().to_owned(),
             by_cookie: false,
         };
     }
     if !scheme.eq_ignore_ascii_case("basic") || rest.len() > 4 * LONGEST_PASSWORD {
-        return Shown::Damaged;
+        return Credentials::Damaged;
     }
     let decoded = STANDARD.decode(rest.trim()).ok();
     let text = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
     match text.as_deref().and_then(|text| text.split_once(':')) {
-        Some((name, password)) => Shown::Password {
+        Some((name, password)) => Credentials::Password {
             name: name.to_owned(),
             password: password.to_owned(),
         },
-        None => Shown::Damaged,
+        None => Credentials::Damaged,
     }
 }
 
@@ -493,32 +493,38 @@ fn authorization(value: &str) -> Shown {
 mod tests {
     use super::*;
 
-    fn shown_by(headers: &[(&'static str, &str)]) -> Shown {
+    fn credentials_of(headers: &[(&'static str, &str)]) -> Credentials {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        shown(&map)
+        credentials(&map)
     }
 
     #[test]
-    fn each_way_to_show_who_one_is() {
-        let token = |text: &str, by_cookie| Shown::Token {
+    fn each_method_of_authentication() {
+        let token = |text: &str, by_cookie| Credentials::Token {
             text: text.into(),
             by_cookie,
         };
-        assert_eq!(shown_by(&[]), Shown::Nothing);
+        assert_eq!(credentials_of(&[]), Credentials::Nothing);
         assert_eq!(
-            shown_by(&[("authorization", "bearer abc")]),
+            credentials_of(&[("authorization", "bearer abc")]),
             token("abc", false)
         );
-        assert_eq!(shown_by(&[("x-auth-token", "abc")]), token("abc", false));
-        let cookies = ("cookie", "a=b; authtok=abc; authtoken=x");
-        assert_eq!(shown_by(&[cookies]), token("abc", true));
-        assert_eq!(shown_by(&[("cookie", "xauthtok=abc")]), Shown::Nothing);
         assert_eq!(
-            shown_by(&[("authorization", "Basic YWxpY2U6YTpi"), cookies]),
-            Shown::Password {
+            credentials_of(&[("x-auth-token", "abc")]),
+            token("abc", false)
+        );
+        let cookies = ("cookie", "a=b; authtok=abc; authtoken=x");
+        assert_eq!(credentials_of(&[cookies]), token("abc", true));
+        assert_eq!(
+            credentials_of(&[("cookie", "xauthtok=abc")]),
+            Credentials::Nothing
+        );
+        assert_eq!(
+            credentials_of(&[("authorization", "Basic YWxpY2U6YTpi"), cookies]),
+            Credentials::Password {
                 name: "alice".into(),
                 password: "a:b".into()
             }
@@ -532,8 +538,8 @@ mod tests {
             "Basic /w==",
         ] {
             assert_eq!(
-                shown_by(&[("authorization", damaged)]),
-                Shown::Damaged,
+                credentials_of(&[("authorization", damaged)]),
+                Credentials::Damaged,
                 "{damaged}"
             );
         }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_tell_and_ask_nothing() {
+    fn agents_report_and_query_nothing() {
         let agent = |method: Method, path| {
             let may = Role::Agent.may(&method, path);
             assert_eq!(Role::Agents.may(&method, path), may);

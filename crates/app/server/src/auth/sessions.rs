@@ -14,17 +14,17 @@ use crate::auth::{
     users::Users,
 };
 
-/// How long a login is good for.
+/// How long a login is valid.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// Logins at a time.
 const SESSIONS: usize = 1024;
-/// How long a code is good for, which may be used once.
+/// How long a code is valid; it can be used once.
 pub const CODE: Duration = Duration::from_secs(15 * 60);
 /// Codes at a time.
 const CODES: usize = 64;
-/// How long a checked password is not checked again.
+/// How long a checked password is remembered.
 const PROVEN: Duration = Duration::from_secs(60);
-/// Passwords that need not.
+/// Maximum number of remembered passwords.
 const PASSWORDS: usize = 256;
 
 /// Prefix of the names of callers with a token. No user's name has a space.
@@ -87,7 +87,7 @@ impl Table {
 }
 
 /// Proven credentials, as hashes.
-pub struct Proven {
+pub struct VerifiedCredentials {
     /// Makes hashes of passwords worthless outside of this process.
     secret: [u8; 32],
     sessions: Table,
@@ -95,7 +95,7 @@ pub struct Proven {
     passwords: Table,
 }
 
-impl Proven {
+impl VerifiedCredentials {
     /// An empty table.
     pub fn new() -> anyhow::Result<Self> {
         let mut secret = [0; 32];
@@ -239,56 +239,65 @@ mod tests {
     #[test]
     fn sessions_end_by_time_and_with_the_users() {
         let now = Instant::now();
-        let mut proven = Proven::new().unwrap();
+        let mut verified = VerifiedCredentials::new().unwrap();
         let users = Arc::new(Users::default());
-        let token = proven.log_in(identity(), None, users.clone(), now).unwrap();
+        let token = verified
+            .log_in(identity(), None, users.clone(), now)
+            .unwrap();
         let hash = tokens::hash(&token);
-        assert_eq!(proven.session(&hash, &users, now), Some((identity(), None)));
-        assert_eq!(proven.session(&hash, &users, now + SESSION), None);
         assert_eq!(
-            proven.session(&hash, &Arc::new(Users::default()), now),
+            verified.session(&hash, &users, now),
+            Some((identity(), None))
+        );
+        assert_eq!(verified.session(&hash, &users, now + SESSION), None);
+        assert_eq!(
+            verified.session(&hash, &Arc::new(Users::default()), now),
             None
         );
-        assert_eq!(proven.session(&tokens::hash("skua_"), &users, now), None);
+        assert_eq!(verified.session(&tokens::hash("skua_"), &users, now), None);
     }
 
     #[test]
     fn a_code_is_good_once_and_not_for_long() {
         let now = Instant::now();
-        let mut proven = Proven::new().unwrap();
+        let mut verified = VerifiedCredentials::new().unwrap();
         let users = Arc::new(Users::default());
-        let code = |proven: &mut Proven| {
-            let code = proven.new_code(identity(), users.clone(), now).unwrap();
+        let code = |verified: &mut VerifiedCredentials| {
+            let code = verified.new_code(identity(), users.clone(), now).unwrap();
             tokens::hash(&code)
         };
-        let first = code(&mut proven);
-        assert_eq!(proven.session(&first, &users, now), None, "no session");
-        assert_eq!(proven.redeem_code(&first, &users, now), Some(identity()));
-        assert_eq!(proven.redeem_code(&first, &users, now), None, "once");
-        let late = code(&mut proven);
-        assert_eq!(proven.redeem_code(&late, &users, now + CODE), None, "late");
+        let first = code(&mut verified);
+        assert_eq!(verified.session(&first, &users, now), None, "no session");
+        assert_eq!(verified.redeem_code(&first, &users, now), Some(identity()));
+        assert_eq!(verified.redeem_code(&first, &users, now), None, "once");
+        let late = code(&mut verified);
+        assert_eq!(
+            verified.redeem_code(&late, &users, now + CODE),
+            None,
+            "late"
+        );
         for _ in 0..2 * CODES {
-            code(&mut proven);
+            code(&mut verified);
         }
-        assert_eq!(proven.codes.entries.len(), CODES);
+        assert_eq!(verified.codes.entries.len(), CODES);
     }
 
     #[test]
     fn passwords_are_remembered_with_their_names_and_bounded() {
         let now = Instant::now();
-        let mut proven = Proven::new().unwrap();
+        let mut verified = VerifiedCredentials::new().unwrap();
         let users = Arc::new(Users::default());
-        proven.remember(identity(), "x", users.clone(), now);
-        assert!(proven.password("alice", "x", &users, now).is_some());
-        assert!(proven.password("alic", "ex", &users, now).is_none());
+        verified.remember(identity(), "x", users.clone(), now);
+        assert!(verified.password("alice", "x", &users, now).is_some());
+        assert!(verified.password("alic", "ex", &users, now).is_none());
         assert!(
-            proven
+            verified
                 .password("alice", "x", &users, now + PROVEN)
                 .is_none()
         );
         for n in 0..2 * PASSWORDS {
-            proven.remember(identity(), &n.to_string(), users.clone(), now);
+            verified.remember(identity(), &n.to_string(), users.clone(), now);
         }
-        assert_eq!(proven.passwords.entries.len(), PASSWORDS);
+        assert_eq!(verified.passwords.entries.len(), PASSWORDS);
     }
 }

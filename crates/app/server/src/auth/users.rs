@@ -195,7 +195,7 @@ mod tests {
     const BCRYPT: &str = "$2b$04$";
 
     #[test]
-    fn what_is_wrong_is_named_without_hashes() {
+    fn errors_name_the_fault_without_hashes() {
         for (text, wanted) in [
             ("alice admin", "line 1 is not NAME ROLE HASH"),
             (

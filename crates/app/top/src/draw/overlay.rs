@@ -51,7 +51,7 @@ const ASCII: border::Set<'static> = border::Set {
     horizontal_bottom: "-",
 };
 
-/// Words that are broken into lines.
+/// Draws text, wrapped at words.
 pub fn words(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style, theme: Theme) {
     let lines: Vec<_> = text
         .lines()
@@ -116,7 +116,7 @@ fn fields(value: &Value, name: &str, lines: &mut Vec<(String, String)>) {
     }
 }
 
-/// Draws what lies over an area.
+/// Draws the overlay of an area.
 pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let theme = app.theme;
     let filter_help = app.view.filter_help(app.fleet);

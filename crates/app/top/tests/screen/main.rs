@@ -108,7 +108,7 @@ fn each_view_on_a_small_and_a_large_terminal() {
 }
 
 #[test]
-fn what_lies_over_a_view() {
+fn overlays_cover_a_view() {
     for (keys, name) in [
         ("?", "help"),
         ("\n", "details"),
@@ -154,7 +154,7 @@ fn no_background_is_set() {
 }
 
 #[test]
-fn an_order_and_a_filter_are_asked_for() {
+fn an_order_and_a_filter_are_requested() {
     let mut app = app(COLORED, View::Flows, SMALL);
     press(&mut app, "s/tcp port 443\n");
     let request = app.requests().pop().unwrap();
@@ -182,7 +182,7 @@ fn an_order_and_a_filter_are_asked_for() {
 }
 
 #[test]
-fn frozen_nothing_is_asked_and_nothing_changes() {
+fn a_frozen_view_requests_and_changes_nothing() {
     let mut app = app(COLORED, View::Flows, SMALL);
     let late = app.requests().pop().unwrap();
     press(&mut app, " ");
@@ -198,7 +198,7 @@ fn frozen_nothing_is_asked_and_nothing_changes() {
 }
 
 #[test]
-fn when_nobody_answers_the_last_view_stays_greyed() {
+fn without_answers_the_last_view_stays_greyed() {
     let mut app = app(COLORED, View::Flows, SMALL);
     screen(&mut app, SMALL);
     let request = app.requests().remove(0);
@@ -228,7 +228,7 @@ fn when_nobody_answers_the_last_view_stays_greyed() {
 }
 
 #[test]
-fn what_is_made_is_confirmed_first_and_said_then() {
+fn captures_and_taps_are_made_after_a_confirmation() {
     let mut app = app(COLORED, View::Flows, SMALL);
     assert_eq!(press(&mut app, "c"), None);
     assert_eq!(press(&mut app, "\x1b"), None);
@@ -279,7 +279,7 @@ fn keys() {
 }
 
 #[test]
-fn nodes_are_opened_and_asked_for() {
+fn nodes_are_opened_and_requested() {
     let mut app = app(COLORED, View::Topology, SMALL);
     screen(&mut app, SMALL);
     press(&mut app, "↓↓↓→");
@@ -290,7 +290,7 @@ fn nodes_are_opened_and_asked_for() {
 }
 
 #[test]
-fn flows_of_agents_are_asked_for_in_gremlin() {
+fn flows_of_agents_are_requested_in_gremlin() {
     let mut app = app(COLORED, View::Flows, SMALL);
     let request = app.requests().remove(0);
     let status = json!({"rung": "", "fleet": {"agents": []}});

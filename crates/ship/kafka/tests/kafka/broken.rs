@@ -36,7 +36,7 @@ fn a_missing_topic_is_counted_until_someone_makes_it() {
 
 #[test]
 #[ignore = "wants a broker: make test-kafka"]
-fn what_is_too_large_is_counted() {
+fn lines_that_are_too_large_are_counted() {
     let broker = Broker::shared();
     broker.topic("small", 1, &["max.message.bytes=100"]);
     let mut one = producer(&format!("kafka://{}/small", broker.address()));

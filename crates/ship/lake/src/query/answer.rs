@@ -66,7 +66,7 @@ impl Sums {
 
 /// A field's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum FieldValue {
     /// There is none.
     Absent,
     /// Integer.
@@ -75,7 +75,7 @@ pub enum Shown {
     Text(String),
 }
 
-impl std::fmt::Display for Shown {
+impl std::fmt::Display for FieldValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Absent => Ok(()),
@@ -85,7 +85,7 @@ impl std::fmt::Display for Shown {
     }
 }
 
-impl Shown {
+impl FieldValue {
     pub(crate) fn number(kind: Kind, number: i64) -> Self {
         match (kind, number) {
             (_, NULL) => Self::Absent,
@@ -102,7 +102,7 @@ impl Shown {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     /// Values of the fields that were grouped by.
-    pub values: Vec<Shown>,
+    pub values: Vec<FieldValue>,
     pub(crate) sums: Sums,
 }
 
@@ -149,7 +149,7 @@ const SUMS: [&str; 13] = [
 impl Group {
     fn sum(&self, name: &str, seconds: f64) -> serde_json::Value {
         let sums = &self.sums;
-        let time = |us: i64| Shown::number(Kind::Time, us).to_string().into();
+        let time = |us: i64| FieldValue::number(Kind::Time, us).to_string().into();
         match name {
             "sent.packets" => sums.sent[0].into(),
             "sent.bytes" => sums.sent[1].into(),
@@ -180,9 +180,9 @@ impl Serialize for Line<'_> {
         let mut map = serializer.serialize_map(None)?;
         for (name, value) in answer.by.iter().zip(&group.values) {
             match value {
-                Shown::Absent => {}
-                Shown::Number(number) => map.serialize_entry(name, number)?,
-                Shown::Text(text) => map.serialize_entry(name, text)?,
+                FieldValue::Absent => {}
+                FieldValue::Number(number) => map.serialize_entry(name, number)?,
+                FieldValue::Text(text) => map.serialize_entry(name, text)?,
             }
         }
         let mut inner: Option<(&str, serde_json::Map<_, _>)> = None;

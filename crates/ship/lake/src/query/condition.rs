@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn conditions_without_sense_are_refused() {
         for (text, why) in [
             ("process", "it has no comparison"),
             ("process!nginx", "it has no comparison"),

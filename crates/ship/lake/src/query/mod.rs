@@ -6,7 +6,7 @@ mod field;
 mod packet;
 mod run;
 
-pub use answer::{Answer, Group, Shown};
+pub use answer::{Answer, FieldValue, Group};
 pub use condition::Condition;
 pub use field::Field;
 pub use packet::PacketFilter;

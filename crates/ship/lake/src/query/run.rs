@@ -7,7 +7,7 @@ use skua_flow::FlowKey;
 
 use super::{
     FIELDS, NAMES, Question,
-    answer::{Answer, Group, Shown, Sums},
+    answer::{Answer, FieldValue, Group, Sums},
     condition::Condition,
     field::{Field, Side, Source},
     packet::{self, Addresses},
@@ -388,13 +388,13 @@ impl<'q> Execution<'q> {
         }
         groups.sort_unstable_by(compare);
         let show = |(field, value): (&Field, &i64)| match field.kind {
-            Kind::Text if *value == NULL => Shown::Text(HOST.into()),
+            Kind::Text if *value == NULL => FieldValue::Text(HOST.into()),
             Kind::Text if *value == i64::from(NO_TEXT) => match field.is_name() {
-                true => Shown::Text(UNKNOWN.into()),
-                false => Shown::Absent,
+                true => FieldValue::Text(UNKNOWN.into()),
+                false => FieldValue::Absent,
             },
-            Kind::Text => Shown::Text(texts.get(*value as u32).into()),
-            kind => Shown::number(kind, *value),
+            Kind::Text => FieldValue::Text(texts.get(*value as u32).into()),
+            kind => FieldValue::number(kind, *value),
         };
         self.answer.groups = groups
             .iter()
@@ -414,14 +414,14 @@ struct Counted {
     ba: [u64; 2],
     begun: u64,
     ended: u64,
-    /// Whether what is known of TCP counts.
+    /// Whether the TCP counters are valid.
     stands: bool,
 }
 
 impl Counted {
     fn of(rows: &Rows<'_>, row: usize, points: bool) -> Self {
         let counts = |columns: [usize; 2]| columns.map(|column| rows.count(row, column));
-        // Files from before have no such column.
+        // Older files do not have this column.
         if points || rows.number(row, flow::AB_PACKETS_ONCE) == NULL {
             return Self {
                 ab: counts([flow::AB_PACKETS, flow::AB_BYTES]),

@@ -85,7 +85,7 @@ fn io_error(error: HdfsError) -> io::Error {
                 "FileNotFoundException" => Kind::NotFound,
                 "AccessControlException" | "AuthorizationException" => Kind::PermissionDenied,
                 "DSQuotaExceededException" | "NSQuotaExceededException" => Kind::QuotaExceeded,
-                _ if no_room(&message) => Kind::StorageFull,
+                _ if is_out_of_space(&message) => Kind::StorageFull,
                 _ => Kind::Other,
             };
             // The first line; Java's stack is behind it.
@@ -99,7 +99,7 @@ fn io_error(error: HdfsError) -> io::Error {
 
 /// Whether a namenode found no datanode with space. If the message counts datanodes, they are up
 /// but full.
-fn no_room(message: &str) -> bool {
+fn is_out_of_space(message: &str) -> bool {
     message.contains("could only be written to 0 of") && !message.contains("are 0 datanode")
 }
 

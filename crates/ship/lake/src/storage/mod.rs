@@ -27,9 +27,9 @@ pub struct Stored {
     pub size: u64,
 }
 
-/// What stores.
+/// A place that stores objects: a directory, or an object store.
 pub(crate) trait Storage: Send + Sync {
-    /// All objects below a directory; none when there is no such.
+    /// All objects below a directory; none if it does not exist.
     fn list(&self, directory: &str) -> Result<Vec<Stored>>;
     /// A part of an object.
     fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes>;

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_in_one_line() {
+    fn errors_are_one_line() {
         let error = io::Error::other(io::Error::other("a page\n  of\ttext"));
         assert_eq!(one_line(&error), "a page of text");
         let long = io::Error::other("x".repeat(5_000));

@@ -82,7 +82,7 @@ impl Bucket {
             .fold(self.prefix.clone(), Path::join)
     }
 
-    /// What failed, when there may be no such object.
+    /// The error of a request for an object that may not exist.
     fn of_object(&self, error: &Error) -> io::Error {
         match error {
             Error::NotFound { .. }

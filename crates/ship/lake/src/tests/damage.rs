@@ -64,7 +64,7 @@ fn any_wrong_byte_is_found_before_it_is_decoded() {
 }
 
 #[test]
-fn what_is_cut_off_or_empty_is_named_and_not_compacted() {
+fn truncated_and_empty_files_are_named_and_not_compacted() {
     let (place, lake, path, bytes) = one();
     let writer = place.writer();
     write(&writer, 401..501, 1);

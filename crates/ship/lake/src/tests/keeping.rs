@@ -64,7 +64,7 @@ fn many_small_files_become_one_and_sums_stay() {
 }
 
 #[test]
-fn who_reads_meanwhile_gets_the_same_sums() {
+fn readers_get_the_same_sums_during_a_compaction() {
     let place = TestLake::new();
     let writer = place.writer();
     let lake = place.lake();
@@ -104,7 +104,7 @@ fn listed(hour: &std::path::Path) -> Vec<crate::name::FileName> {
 }
 
 #[test]
-fn who_lists_a_directory_sees_each_row_once() {
+fn a_listing_has_each_row_once() {
     let place = TestLake::new();
     let writer = place.writer();
     let (lake, done) = (place.lake(), std::sync::atomic::AtomicBool::new(false));
@@ -147,7 +147,7 @@ fn who_lists_a_directory_sees_each_row_once() {
 }
 
 #[test]
-fn what_a_killed_compaction_left_is_deleted() {
+fn files_that_a_killed_compaction_left_are_deleted() {
     let place = TestLake::new();
     let writer = place.writer();
     write(&writer, 1..40, 0);
@@ -163,7 +163,7 @@ fn what_a_killed_compaction_left_is_deleted() {
 }
 
 #[test]
-fn what_is_old_or_too_much_goes_by_the_hour() {
+fn old_and_excess_hours_are_deleted() {
     let place = TestLake::new();
     let writer = place.writer();
     for hour in 0..6u64 {

@@ -29,7 +29,7 @@ impl Enrichment for Names {
 }
 
 #[test]
-fn top_talkers_of_a_fleet_can_be_asked_for_by_the_names_of_services() {
+fn top_talkers_of_a_fleet_can_be_queried_by_the_names_of_services() {
     let place = TestLake::new();
     let writer = Writer::open(&place.config(), Table::Services).unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());

@@ -45,7 +45,7 @@ pub struct FlowChange<'a> {
     pub since_ns: u64,
     /// Where it was captured.
     pub context: FlowContext<'a>,
-    /// Who owns the sockets of `lo` and `hi`.
+    /// The owners of the sockets of `lo` and `hi`.
     pub parties: [ConversationOwner<'a>; 2],
 }
 
@@ -60,9 +60,9 @@ pub struct StoredFlow<'a> {
     pub since_ns: u64,
     /// Where it was captured.
     pub context: FlowContext<'a>,
-    /// Who owns the sockets of `lo` and `hi`.
+    /// The owners of the sockets of `lo` and `hi`.
     pub parties: [ConversationOwner<'a>; 2],
-    /// Set when the flow began before the end of the time that was asked for, but was first drained
+    /// Set when the flow began before the end of the requested time, but was first drained
     /// after it: the counters then say more than was counted by that time, for there is nothing before
     /// them.
     pub ahead: bool,

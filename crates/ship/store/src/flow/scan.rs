@@ -72,13 +72,13 @@ impl FlowLookup<'_> {
 
 /// Flows that were shown already.
 #[derive(Default)]
-struct Shown {
+struct Seen {
     /// Numbers of hosts and captures.
     contexts: HashMap<(Arc<str>, Arc<str>), u32>,
     flows: HashSet<(u32, u64, u64)>,
 }
 
-impl Shown {
+impl Seen {
     /// The number of each context of a block.
     fn numbers(&mut self, tables: &Tables<'_>, into: &mut Vec<u32>) {
         into.clear();
@@ -117,7 +117,7 @@ impl FlowHistory {
             to: to_ns,
         };
         let (parts, notes) = self.parts(span);
-        let mut shown = Shown::default();
+        let mut shown = Seen::default();
         let (mut bytes, mut scratch, mut numbers) = Default::default();
         for part in parts.iter().rev() {
             let frames = part.frames(&mut bytes, &notes);
@@ -213,7 +213,7 @@ fn scan_rows(
     rows: &Rows<'_, '_>,
     span: Span,
     lookup: &FlowLookup<'_>,
-    (shown, numbers): (&mut Shown, &[u32]),
+    (shown, numbers): (&mut Seen, &[u32]),
     visit: &mut dyn FnMut(&StoredFlow<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, ()> {
     for at in (0..rows.len()).rev() {

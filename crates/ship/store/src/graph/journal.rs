@@ -283,7 +283,7 @@ impl Writer {
             .shared
             .graph()
             .wants_new_file(now_ms(), self.state_bytes);
-        // Each file must have a state of its own: the one before may be deleted.
+        // Each file must have its own state: the file before it may be deleted.
         if !self.broken && (full || !had_file) {
             self.next_file(full);
         }

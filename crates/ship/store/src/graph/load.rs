@@ -52,7 +52,7 @@ pub struct Restored {
     pub gaps: Vec<HistoryGap>,
     /// Identifiers of the nodes that existed at the end, by [`Node::origin`].
     nodes: BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    /// Of the edges, likewise.
+    /// The same for the edges.
     edges: BTreeMap<Arc<str>, Vec<Arc<str>>>,
 }
 

@@ -214,9 +214,9 @@ impl Frame {
     }
 }
 
-/// Items of [`walk`].
+/// What [`walk`] finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Walked {
+pub enum Item {
     /// A frame, at an offset in the bytes.
     Frame(usize, Header),
     /// Bytes that are no frames, between frames: offset and length.
@@ -225,13 +225,13 @@ pub enum Walked {
     Torn(usize, usize),
 }
 
-/// Visits the frames in `bytes`, which lie at `base` of a file with `salt`, and the bytes between
+/// Visits the frames in `bytes`, which are at `base` in a file with `salt`, and the bytes between
 /// them. Payloads are not checked. Returns early when `visit` breaks.
 pub fn walk(
     bytes: &[u8],
     salt: u32,
     base: u64,
-    mut visit: impl FnMut(Walked) -> ControlFlow<()>,
+    mut visit: impl FnMut(Item) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let whole = |at: usize| {
         let header = Header::read(&bytes[at..], salt, base + at as u64)?;
@@ -240,16 +240,16 @@ pub fn walk(
     let mut at = 0;
     while at < bytes.len() {
         if let Some(header) = whole(at) {
-            visit(Walked::Frame(at, header))?;
+            visit(Item::Frame(at, header))?;
             at += header.size();
             continue;
         }
         let next =
             (at + 1..bytes.len()).find(|next| bytes[*next] == MAGIC[0] && whole(*next).is_some());
         let Some(next) = next else {
-            return visit(Walked::Torn(at, bytes.len() - at));
+            return visit(Item::Torn(at, bytes.len() - at));
         };
-        visit(Walked::Damage(at, next - at))?;
+        visit(Item::Damage(at, next - at))?;
         at = next;
     }
     ControlFlow::Continue(())

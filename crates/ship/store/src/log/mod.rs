@@ -12,7 +12,7 @@ pub use damage::{Damage, DamageNotes};
 pub use loss::{Cause, Lost};
 
 use crate::{Limits, StoreError};
-use frame::{Frame, Header, Walked, walk};
+use frame::{Frame, Header, Item, walk};
 use segment::{Contents, Group, Segment};
 use std::{
     collections::VecDeque,
@@ -94,11 +94,11 @@ impl Part {
         let mut count = 0;
         let _ = walk(bytes, self.segment.salt, start, |met| {
             match met {
-                Walked::Frame(at, header) => {
+                Item::Frame(at, header) => {
                     count += u64::from(header.count);
                     found.push(FrameAt { at, header });
                 }
-                Walked::Damage(at, len) | Walked::Torn(at, len) => {
+                Item::Damage(at, len) | Item::Torn(at, len) => {
                     notes.add(file, start + at as u64, len as u64, 0);
                 }
             }

@@ -5,7 +5,7 @@
 //! All files of a log have the same number, so that it is known also if a head is damaged; with the file's
 //! own number it makes the salt of its frames. The index is a frame; the foot has 16 bytes: `SkEn`, CRC-32 of the 8 bytes that follow, offset of the index.
 
-use super::frame::{Frame, Header, Kind, Walked, walk};
+use super::frame::{Frame, Header, Item, Kind, walk};
 use crate::{StoreError, lock::FORMAT};
 use std::{
     fs::{File, OpenOptions},
@@ -387,17 +387,17 @@ fn scan(segment: &Segment, len: u64) -> io::Result<Contents> {
         let mut next = end;
         let _ = walk(&bytes, segment.salt, base, |met| {
             let (at, header) = match met {
-                Walked::Frame(at, header) => (at, header),
-                Walked::Damage(at, len) => {
+                Item::Frame(at, header) => (at, header),
+                Item::Damage(at, len) => {
                     contents.damage.push((base + at as u64, len as u64, 0));
                     return ControlFlow::Continue(());
                 }
-                Walked::Torn(at, _) if end < len && at > 0 => {
+                Item::Torn(at, _) if end < len && at > 0 => {
                     // The damage may extend beyond the window.
                     next = base + at as u64;
                     return ControlFlow::Break(());
                 }
-                Walked::Torn(at, _) => {
+                Item::Torn(at, _) => {
                     contents.torn = len - (base + at as u64);
                     next = len;
                     return ControlFlow::Break(());

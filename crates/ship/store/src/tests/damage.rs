@@ -187,7 +187,7 @@ fn state(graph: &Graph) -> Vec<(String, Map)> {
 
 /// A process may have a frame's bytes in its name; they must not be read as a frame.
 #[test]
-fn what_looks_like_a_frame_inside_of_one_is_none() {
+fn bytes_inside_a_frame_that_look_like_one_are_not_read_as_one() {
     let dir = memory_dir();
     let mut traffic = Traffic::new();
     let store = open(dir.path(), StoreConfig::default());

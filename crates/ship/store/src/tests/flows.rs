@@ -277,7 +277,7 @@ fn a_visitor_stops_when_it_wants() {
 }
 
 #[test]
-fn what_does_not_fit_into_the_queue_is_counted() {
+fn flows_that_do_not_fit_into_the_queue_are_counted() {
     let dir = memory_dir();
     let config = StoreConfig {
         flow_queue_bytes: 10,

@@ -341,7 +341,7 @@ fn the_limit_of_size_keeps_the_end() {
 }
 
 #[test]
-fn a_graph_that_is_too_large_for_its_history_is_said() {
+fn a_graph_that_is_too_large_for_its_history_is_reported() {
     let dir = memory_dir();
     let store = open(dir.path(), bounded(16 << 10));
     let (_, graph) = load(&store, keep_all());

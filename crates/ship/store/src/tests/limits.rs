@@ -45,7 +45,7 @@ fn the_limit_of_size_holds_after_every_write() {
 }
 
 #[test]
-fn what_is_too_old_goes_also_when_nothing_comes() {
+fn old_data_is_deleted_even_without_new_data() {
     let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let rows = Traffic::new().drain(10, &[plain_step(1)]);
@@ -80,7 +80,7 @@ fn more_at_once_than_may_be_kept_is_lost_and_counted() {
 }
 
 #[test]
-fn who_reads_is_not_disturbed_by_who_deletes() {
+fn readers_are_not_disturbed_by_deletions() {
     let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let steps: Vec<_> = (0..10).map(plain_step).collect();

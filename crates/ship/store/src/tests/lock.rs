@@ -12,7 +12,7 @@ fn refused(dir: &Path) -> StoreError {
 }
 
 #[test]
-fn a_second_opener_is_told_who_has_it() {
+fn a_second_opener_gets_the_name_of_the_process_that_has_it() {
     let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());
     let error = refused(dir.path());

@@ -124,7 +124,7 @@ bench-sockets: needs ## cost of watching sockets, per connection, idle and in bu
 	@$(MAKE) -C bench sockets ARGS='$(ARGS)'
 bench-graph: ## queries on 100,000 nodes and 1,000,000 flows that change (needs no root, 1 GB)
 	@$(CARGO) run --profile shipped --quiet -p skua-query --example bench_graph
-	@$(CARGO) run --profile shipped --quiet -p skua-analyzer --example bench_flows
+	@$(CARGO) run --profile shipped --quiet -p skua-sources --example bench_flows
 bench-history: ## the history on disk: 1,200,000 changes of flows, a graph of 100,000 nodes (needs no root, 1 GB)
 	@$(CARGO) run --profile shipped --quiet -p skua-store --example bench_history
 bench-receive: ## records per CPU second of sFlow, NetFlow and IPFIX, beside nfcapd, sfcapd and goflow2

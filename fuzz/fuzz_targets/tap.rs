@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use skua_analyzer::tap::{Tap, spec};
+use skua_control::tap::{Tap, spec};
 use skua_tap::{Space, Target};
 
 /// Words of expressions that are tried. Others may be names of hosts, which are looked up by DNS.

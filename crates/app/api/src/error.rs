@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use skua_analyzer::{
+use skua_control::{
     ResourceError, alert::AlertError, capture::CaptureError, elements::ElementError,
     injection::InjectionError, tap::TapError,
 };

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, header},
     response::{IntoResponse as _, Response},
 };
-use skua_analyzer::{
+use skua_control::{
     JsonPatch,
     tap::{Tap, TapManager, TapView},
 };

@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use skua_analyzer::injection::went_well;
 use skua_client::Client;
 use skua_config::arguments::{AnalyzerArguments, Printing};
+use skua_control::injection::went_well;
 use skua_output as output;
 use skua_output::Column;
 

@@ -1,6 +1,6 @@
 //! Settings of what acts on the host.
 
-use skua_analyzer::injection::InjectionLimits;
+use skua_control::injection::InjectionLimits;
 
 use crate::section::section;
 

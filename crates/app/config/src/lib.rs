@@ -27,7 +27,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
-use skua_analyzer::tap::Tap;
+use skua_control::tap::Tap;
 use skua_flow::{Mark, Prefix};
 
 use crate::{
@@ -443,7 +443,7 @@ fn one_or_many<'a, D: serde::Deserializer<'a>>(
 mod taps {
     use serde::{Deserialize, Deserializer, Serializer, ser::Error as _};
     use serde_json::{Map, Value};
-    use skua_analyzer::tap::Tap;
+    use skua_control::tap::Tap;
 
     /// `GremlinQuery`, `SourceMACs`: `gremlin_query`, `source_macs`.
     fn small(key: &str) -> String {

@@ -24,10 +24,6 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use skua_analyzer::{
-    FlowPast, Resources,
-    capture::{Capture, CaptureManager, CaptureRunner, Running},
-};
 use skua_api as api;
 use skua_api::{
     health::Health,
@@ -37,6 +33,10 @@ use skua_api::{
 };
 use skua_config as config;
 use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
+use skua_control::{
+    Resources,
+    capture::{Capture, CaptureManager, CaptureRunner, Running},
+};
 use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
 use skua_export::{export::Export, services::ServiceGraph};
 use skua_output as output;
@@ -61,6 +61,7 @@ use skua_server::{
     alive::{self, Drains},
     local,
 };
+use skua_sources::FlowPast;
 use skua_topology::{Config as GraphConfig, SharedGraph};
 use skua_watch::{
     session::Session,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use skua_analyzer::{
+use skua_config::Config;
+use skua_control::{
     Resources,
     alert::{ActionSettings, AlertCounters, AlertManager},
     elements::UserGraph,
     injection::{InjectionLimits, Injections},
     tap::{TapManager, TapSettings, TapView},
 };
-use skua_config::Config;
 use skua_watch::state::Shared;
 
 use crate::{graph::Analyzer, steer::Steers, tap};

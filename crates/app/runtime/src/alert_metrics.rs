@@ -1,6 +1,6 @@
 //! Metrics of alerts.
 
-use skua_analyzer::alert::AlertCounters;
+use skua_control::alert::AlertCounters;
 use skua_process::metrics::Exposition;
 
 skua_process::metrics! { "Alerts"

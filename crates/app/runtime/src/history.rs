@@ -9,10 +9,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_analyzer::{FlowPast, FlowPlace, FlowView, VisitCaptured, VisitChange, Wanted};
 use skua_config as config;
 use skua_flow::FlowRecord;
 use skua_output as output;
+use skua_sources::{FlowPast, FlowPlace, FlowView, VisitCaptured, VisitChange, Wanted};
 use skua_store::{
     FlowBatch, FlowChange, FlowContext, GraphJournal, Limits, Store, StoreConfig, StoreStats,
 };

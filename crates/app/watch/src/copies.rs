@@ -3,9 +3,9 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use skua_analyzer::FlowPlace;
 use skua_flow::{ConversationOwner, Finding, FlowLine, FlowRecord, Found, Query, Rate, View};
 use skua_socket::Owner;
+use skua_sources::FlowPlace;
 
 use crate::state::{Shared, State, interface_at};
 

@@ -1,9 +1,9 @@
 //! What the probe's thread and the API share.
 
-use skua_analyzer::FlowPlace;
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
 use skua_probe::{Account, Watched};
 use skua_process::host::unix_ns;
+use skua_sources::FlowPlace;
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 use std::{
     borrow::Cow,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde::Serialize;
-use skua_analyzer::capture::{Capture, CaptureStatus, PointState};
+use skua_control::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
 use skua_export::export::{self, ExportView, report::ExportStatus};
 use skua_flow::RawPacketStats;

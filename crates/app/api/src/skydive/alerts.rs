@@ -7,7 +7,7 @@ use axum::{
     http::HeaderMap,
 };
 use serde::Serialize;
-use skua_analyzer::{
+use skua_control::{
     JsonPatch,
     alert::{Alert, AlertManager, AlertStatus},
 };

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde::Serialize;
-use skua_analyzer::capture::{Capture, CaptureManager, CaptureStatus, NodePoint, PointState};
+use skua_control::capture::{Capture, CaptureManager, CaptureStatus, NodePoint, PointState};
 use skua_runtime::captures::{
     live::{self, Passing},
     run::CaptureSets,

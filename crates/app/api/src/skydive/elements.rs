@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
 };
 use serde::Serialize;
-use skua_analyzer::{
+use skua_control::{
     JsonPatch,
     elements::{EdgeRule, Imported, NewEdge, NewNode, NodeRule, RuleStatus, UserGraph},
 };

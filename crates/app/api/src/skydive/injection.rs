@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::extract::{DefaultBodyLimit, Extension, Path, State};
-use skua_analyzer::injection::{InjectionView, Injections, PacketInjection};
+use skua_control::injection::{InjectionView, Injections, PacketInjection};
 use skua_server::{
     answer::{Answer, Json},
     auth::{Caller, Peer, who},

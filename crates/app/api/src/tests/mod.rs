@@ -18,7 +18,7 @@ use std::{
 
 use axum::Router;
 use serde_json::Value;
-use skua_analyzer::{Resources, capture::CaptureManager};
+use skua_control::{Resources, capture::CaptureManager};
 use skua_flow::FlowUpdate;
 use skua_probe::LiveAddresses;
 pub use skua_testkit::scratch::{Scratch, scratch, secret};

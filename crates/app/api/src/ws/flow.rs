@@ -5,11 +5,11 @@ use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 use axum::response::IntoResponse as _;
 use axum::{extract::State, response::Response};
 use serde_json::json;
-use skua_analyzer::{FlowSet, Wanted};
 use skua_process::host::unix_ms;
 use skua_query::{Flow, SharedTexts};
 use skua_runtime::graph::Analyzer;
 use skua_server::error::ApiError;
+use skua_sources::{FlowSet, Wanted};
 use skua_watch::state::Shared;
 use tokio::sync::watch;
 

@@ -1,8 +1,8 @@
 //! Flows that are to go to the analyzer: they wait here until it has confirmed them.
 
-use skua_analyzer::SHOWN;
 use skua_flow::{FlowRecord, Once};
 use skua_process::host::unix_ns;
+use skua_sources::SHOWN;
 use skua_watch::state::{Shared, State};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},

@@ -15,9 +15,9 @@ use utoipa::ToSchema;
 use anyhow::{Context as _, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Serialize;
-use skua_analyzer::{capture::CaptureRunner, elements::ORIGIN};
 use skua_client::websocket::{self, Endpoint, Socket};
 use skua_config::arguments::AnalyzerArguments;
+use skua_control::{capture::CaptureRunner, elements::ORIGIN};
 use skua_process::host::secret_seed;
 use skua_topology::{Change, Closer, Delivery, Edge, Export, Node, SharedGraph, Subscription};
 use skua_watch::state::Shared;
@@ -572,7 +572,7 @@ fn heard(message: Received) -> anyhow::Result<Option<ToAgent>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use skua_analyzer::capture::{Capture, NodePoint};
+    use skua_control::capture::{Capture, NodePoint};
 
     #[test]
     fn captures_for_another_host_are_refused() {

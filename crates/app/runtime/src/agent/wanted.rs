@@ -1,6 +1,6 @@
 //! Captures that the analyzer wants, on a thread of their own: to start one takes time.
 
-use skua_analyzer::capture::{CaptureRunner, NodePoint, PointState, Running};
+use skua_control::capture::{CaptureRunner, NodePoint, PointState, Running};
 use std::{
     collections::BTreeMap,
     sync::{Arc, mpsc},

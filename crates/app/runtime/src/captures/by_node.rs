@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skua_analyzer::capture::{
+use skua_control::capture::{
     Capture, CaptureRunner as _, CaptureType, NodePoint, PointState, Running,
 };
 

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use skua_analyzer::capture::{Capture, NodePoint, PointState};
 use skua_config::dpdk::Dpdk;
+use skua_control::capture::{Capture, NodePoint, PointState};
 use skua_kernel::flow::FlowTableConfig;
 use skua_probe::{
     PointState as Fares,

@@ -1,6 +1,6 @@
 //! Captures that have something of their own for each node: a receiver, a mirror, an exporter.
 
-use skua_analyzer::capture::{NodePoint, PointState, Running};
+use skua_control::capture::{NodePoint, PointState, Running};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,

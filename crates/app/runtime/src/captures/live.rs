@@ -15,7 +15,7 @@ use std::{
 
 use axum::body::{Body, Bytes};
 use http_body::{Body as HttpBody, Frame};
-use skua_analyzer::capture::CaptureManager;
+use skua_control::capture::CaptureManager;
 use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::RawPacket;
 use skua_probe::{PacketStream, Streamed};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use skua_analyzer::capture::{Capture, CaptureType, NodePoint, PointState};
+use skua_control::capture::{Capture, CaptureType, NodePoint, PointState};
 use skua_ovsdb::{
     BridgeExport, ClientConfig, Export, Mirror, MirrorState, Netflow, OvsControl, Sflow, Target,
 };

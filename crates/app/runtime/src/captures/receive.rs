@@ -1,6 +1,6 @@
 //! Captures of what others tell: packets over TCP, sFlow, NetFlow and IPFIX.
 
-use skua_analyzer::capture::{Capture, CaptureType, NodePoint, PointState};
+use skua_control::capture::{Capture, CaptureType, NodePoint, PointState};
 use skua_probe::receive::{
     NetflowProbe, PcapSocketConfig, PcapSocketProbe, ReceiverConfig, SflowProbe,
 };

@@ -1,9 +1,9 @@
 //! Captures on this host: each has probes, with a thread and a store of their own.
 
-use skua_analyzer::capture::{
+use skua_config::Config;
+use skua_control::capture::{
     Capture, CaptureRunner, CaptureType, NodePoint, PointState as Fares, Running,
 };
-use skua_config::Config;
 use skua_kernel::flow::FlowTableConfig;
 use skua_probe::{
     LivePoints, Packets, PacketsConfig, PointId, PointSet, PointState,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use skua_analyzer::capture::Capture;
+use skua_control::capture::Capture;
 use skua_flow::FlowUpdate;
 use skua_probe::{
     Probe, ProbeError, Wake,

@@ -1,6 +1,6 @@
 //! Captures here and at agents: each host's part of the nodes goes to who can capture there.
 
-use skua_analyzer::capture::{Capture, CaptureRunner, NodePoint, PointState, Running};
+use skua_control::capture::{Capture, CaptureRunner, NodePoint, PointState, Running};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,

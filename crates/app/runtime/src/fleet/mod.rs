@@ -17,11 +17,9 @@ use std::{
 use utoipa::ToSchema;
 
 use anyhow::bail;
-use skua_analyzer::{
-    FlowSet,
-    capture::{Capture, NodePoint, PointState},
-};
+use skua_control::capture::{Capture, NodePoint, PointState};
 use skua_process::host::{unix_ms, unix_ns};
+use skua_sources::FlowSet;
 use skua_topology::{Map, SharedGraph};
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
@@ -206,7 +204,7 @@ impl Fleet {
         let mut hosts: BTreeSet<&Arc<str>> = known
             .nodes
             .iter()
-            .filter(|node| *node.origin != *skua_analyzer::elements::ORIGIN)
+            .filter(|node| *node.origin != *skua_control::elements::ORIGIN)
             .map(|node| &node.host)
             .collect();
         hosts.retain(|host| !host.is_empty() && ***host != *settings.host);

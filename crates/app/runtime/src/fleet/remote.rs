@@ -1,8 +1,8 @@
 //! Flows that agents told of, as queries see them.
 
-use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::{FlowRecord, FlowStore, StoreLimits};
 use skua_query::RawPacket;
+use skua_sources::{FlowPlace, FlowSet, FlowView, Wanted};
 use std::{
     collections::{HashMap, HashSet},
     ops::ControlFlow,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::bail;
-use skua_analyzer::elements::ORIGIN;
+use skua_control::elements::ORIGIN;
 use skua_topology::{Change, Edge, Export, Graph, GraphError, Map, Node};
 
 use skua_process::host::unix_ms;

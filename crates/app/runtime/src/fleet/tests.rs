@@ -3,7 +3,8 @@
 use std::{num::NonZeroU32, ops::ControlFlow, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
-use skua_analyzer::{Wanted, elements::ORIGIN};
+use skua_control::elements::ORIGIN;
+use skua_sources::Wanted;
 use skua_topology::{Change, Config, Edge, Export, Map, Node, Patch, SharedGraph, Value};
 use uuid::Uuid;
 
@@ -373,7 +374,7 @@ proptest! {
             let _ = session.take(message);
         }
         for set in fleet.flow_sets() {
-            set.scan(0, u32::MAX, &skua_analyzer::Wanted::All, &mut |view| {
+            set.scan(0, u32::MAX, &skua_sources::Wanted::All, &mut |view| {
                 let _ = skua_query::FlowRecord::to_value(view);
                 std::ops::ControlFlow::Continue(())
             });

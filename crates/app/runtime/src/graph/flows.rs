@@ -1,8 +1,8 @@
 //! What is captured, as queries see it.
 
-use skua_analyzer::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_flow::FlowRecord;
 use skua_query::RawPacket;
+use skua_sources::{FlowPlace, FlowSet, FlowView, Wanted};
 use skua_watch::{
     copies::FlowCopy,
     state::{Shared, State},

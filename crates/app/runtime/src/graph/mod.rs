@@ -5,11 +5,11 @@ pub mod metrics;
 pub mod pcap;
 mod sockets;
 
-use skua_analyzer::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
 use skua_process::host::unix_ms;
 use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
+use skua_sources::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
 use skua_topology::{Lookup, SharedGraph, Value};
 use skua_watch::state::Shared;
 use std::{

@@ -13,7 +13,7 @@ use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use skua_analyzer::capture::{Capture, NodePoint, PointState};
+use skua_control::capture::{Capture, NodePoint, PointState};
 use skua_flow::{FlowRecord, Once};
 use skua_topology::{Change, Export};
 use uuid::Uuid;

@@ -5,8 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use skua_analyzer::Resources;
 use skua_config::{Config, Permission};
+use skua_control::Resources;
 use skua_kernel::steer::{self, Counts};
 use skua_process::host::unix_ms;
 use skua_steer::{Detector, Written};

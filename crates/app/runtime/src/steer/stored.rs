@@ -1,8 +1,8 @@
 //! Detectors that are there again after a restart.
 
 use serde::{Deserialize, Serialize};
-use skua_analyzer::{Resource, Resources};
 use skua_config::Config;
+use skua_control::{Resource, Resources};
 use skua_steer::Written;
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::body::{Body, Bytes};
-use skua_analyzer::tap::{TapManager, TapWatch};
+use skua_control::tap::{TapManager, TapWatch};
 use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::FlowKey;
 use skua_packet::{Frame, LinkType, Network, Options, Transport};

@@ -1,6 +1,6 @@
 //! Metrics of taps.
 
-use skua_analyzer::tap::{Amount, Counts, TapView};
+use skua_control::tap::{Amount, Counts, TapView};
 use skua_process::metrics::{Exposition, Metric};
 
 skua_process::metrics! { "Taps"

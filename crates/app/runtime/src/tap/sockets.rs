@@ -1,6 +1,6 @@
 //! Which sockets a tap wants that chooses by process, container or service.
 
-use skua_analyzer::tap::{Holders, SocketFinder};
+use skua_control::tap::{Holders, SocketFinder};
 use skua_link::{LinkSocket, Namespaces};
 use skua_socket::{Owner, SocketRecord, SocketState};
 use skua_tap::{TapSocket, TapTask, WantedSockets};

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::Context as _;
 use serde::Serialize;
-use skua_analyzer::capture::{Capture, CaptureType};
+use skua_control::capture::{Capture, CaptureType};
 use skua_flow::FlowUpdate;
 use skua_probe::Packets;
 use utoipa::ToSchema;

@@ -1,9 +1,10 @@
 //! Asks the queries of alerts when they are due.
 
 use super::{Alert, AlertEvent, Trigger, event, watch::Watch};
-use crate::{Questions, resource::Resource as _};
+use crate::resource::Resource as _;
 use serde::Serialize;
 use skua_query::Limits;
+use skua_sources::Questions;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},

@@ -2,11 +2,11 @@
 
 use super::{Holders, SocketFinder, Tap, plan};
 use crate::{
-    ask::{self, unix_ms},
     follow::{Follower, Happened, Signal},
     resource::{ResourceError, Resources},
 };
 use serde::Serialize;
+use skua_sources::ask::{self, unix_ms};
 use skua_tap::{
     Cause, Count, LinkKind, MonitorCounters, PacketReader, SocketsHeld, Source, SourceCounters,
     TapStatus, TappedPacket, WantedSockets,

@@ -6,11 +6,11 @@ use super::{
     derived,
 };
 use crate::{
-    ask::{check_nodes, unix_ms},
     follow::{Follower, Signal},
     resource::{Resource as _, ResourceError, Resources},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use skua_sources::ask::{check_nodes, unix_ms};
 use skua_topology::{Edge, Export, Lookup, Map, Node, SharedGraph, Value};
 use std::{
     ops::ControlFlow,

@@ -4,12 +4,10 @@ use super::{
     Capture,
     point::{NodePoint, is_same_site, point},
 };
-use crate::{
-    filters::PcapFilters,
-    resource::{Resource as _, ResourceError, Resources},
-};
+use crate::resource::{Resource as _, ResourceError, Resources};
 use serde::{Deserialize, Serialize};
 use skua_query::{Answer, Limits, Prepared, Sources, check::Kind, syntax::SyntaxLimits};
+use skua_sources::PcapFilters;
 use skua_topology::{Map, Node, Patch, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -33,13 +33,13 @@ impl Questions for SharedGraph {
 }
 
 /// Now, ms since the Unix epoch.
-pub(crate) fn unix_ms() -> i64 {
+pub fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
 }
 
 /// The nodes that a query finds.
-pub(crate) fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, String> {
+pub fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, String> {
     match graph.ask(query, Limits::default(), &AtomicBool::new(false))? {
         Answer::Nodes(nodes) => Ok(nodes),
         Answer::Paths(paths) => Ok(paths.into_iter().flatten().collect()),
@@ -48,7 +48,7 @@ pub(crate) fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, 
 }
 
 /// What a query yields, if it can be read. What it finds now does not matter.
-pub(crate) fn kind(query: &str) -> Result<Kind, String> {
+pub fn kind(query: &str) -> Result<Kind, String> {
     let checked = parse(query, &SyntaxLimits::default())
         .and_then(|parsed| check(&parsed, unix_ms()))
         .map_err(|error| error.render(query))?;
@@ -56,7 +56,7 @@ pub(crate) fn kind(query: &str) -> Result<Kind, String> {
 }
 
 /// What is wrong with a query that is to find nodes.
-pub(crate) fn check_nodes(query: &str) -> Result<(), String> {
+pub fn check_nodes(query: &str) -> Result<(), String> {
     match kind(query)? {
         Kind::Nodes | Kind::Paths => Ok(()),
         _ => Err(format!("`{query}` yields no nodes")),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::{Value, json};
-use skua_analyzer::elements::{
+use skua_control::elements::{
     EdgeRule, ElementError, NewEdge, NewNode, NodeRule, RuleAction, UserGraph,
 };
 use skua_topology::{Config, Edge, Export, Map, Node, SharedGraph};

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use skua_analyzer::{FlowPast, FlowPlace, FlowSet, FlowView, Flows, Wanted};
 use skua_flow::{
     ConversationOwner, Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, StoreLimits,
 };
 use skua_query::{Limits, Prepared, RawPacket, Sources, syntax::SyntaxLimits};
+use skua_sources::{FlowPast, FlowPlace, FlowSet, FlowView, Flows, Wanted};
 use skua_store::{FlowBatch, FlowChange, FlowContext, Store, StoreConfig};
 use skua_topology::{Config, Graph, SharedGraph};
 use std::{
@@ -128,7 +128,7 @@ impl FlowPast for Past {
         FlowPast::scan(self.0.flows(), from, to, wanted, visit);
     }
 
-    fn captured(&self, from: u64, to: u64, visit: skua_analyzer::VisitCaptured<'_>) {
+    fn captured(&self, from: u64, to: u64, visit: skua_sources::VisitCaptured<'_>) {
         FlowPast::captured(self.0.flows(), from, to, visit);
     }
 
@@ -137,7 +137,7 @@ impl FlowPast for Past {
         record: &FlowRecord,
         place: &FlowPlace,
         time: (u64, u64),
-        visit: skua_analyzer::VisitChange<'_>,
+        visit: skua_sources::VisitChange<'_>,
     ) {
         FlowPast::changes(self.0.flows(), record, place, time, visit);
     }

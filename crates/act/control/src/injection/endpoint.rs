@@ -1,9 +1,9 @@
 //! From nodes of the graph to interfaces and addresses.
 
-use crate::ask::{self, Questions as _};
 use ipnet::IpNet;
 use skua_inject::{Mac, Point};
 use skua_query::{Answer, Limits};
+use skua_sources::{Questions as _, ask};
 use skua_topology::{Map, Node, SharedGraph, Value};
 use std::{
     net::IpAddr,

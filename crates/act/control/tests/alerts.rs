@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde_json::Value;
-use skua_analyzer::{
+use skua_control::{
     Resources,
     alert::{ActionSettings, Alert, AlertManager, AlertTurn},
 };

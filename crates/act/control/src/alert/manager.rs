@@ -7,12 +7,14 @@ use super::{
     rounds::{Round, Rounds},
 };
 use crate::{
-    Questions,
-    ask::{self, unix_ms},
     follow::{Follower, Happened, Signal},
     resource::{ResourceError, Resources},
 };
 use serde::Serialize;
+use skua_sources::{
+    Questions,
+    ask::{self, unix_ms},
+};
 use skua_topology::SharedGraph;
 use std::{
     collections::BTreeMap,

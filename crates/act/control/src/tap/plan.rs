@@ -1,8 +1,9 @@
 //! From what people write of a tap to what it does.
 
 use super::{Holders, Tap, TapDirection};
-use crate::{ask, injection::endpoint::mac};
+use crate::injection::endpoint::mac;
 use skua_flow::Prefix;
+use skua_sources::ask;
 use skua_tap::{AddressSelection, Direction, Role, Space, Spec, TapChoice, Target, Tunnel};
 use std::net::{IpAddr, SocketAddr};
 

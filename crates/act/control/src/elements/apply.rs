@@ -1,8 +1,8 @@
 //! Brings the graph to what users and their rules want.
 
 use super::{EdgeRule, NodeRule, ORIGIN, RuleAction, UserEdge, UserNode, derived};
-use crate::ask;
 use serde::Serialize;
+use skua_sources::ask;
 use skua_topology::{Edge, Graph, Map, Node, SharedGraph};
 use std::{
     collections::{BTreeMap, BTreeSet},

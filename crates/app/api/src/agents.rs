@@ -12,8 +12,8 @@ use axum::{
     http::HeaderMap,
     response::Response,
 };
-use skua_runtime::{
-    fleet::{Fleet, FleetStatus, Orders, session::Session},
+use skua_fleet::{
+    analyzer::{Fleet, FleetStatus, Orders, session::Session},
     protocol::{self, FromAgent, Incoming, ToAgent, read_flows, read_text, signing::Sealer},
 };
 use skua_server::{
@@ -246,8 +246,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use skua_runtime::fleet::FleetSettings;
-    use skua_runtime::protocol::PROTOCOL;
+    use skua_fleet::analyzer::FleetSettings;
+    use skua_fleet::protocol::PROTOCOL;
 
     #[test]
     fn the_server_means_the_same_paths_and_types_as_what_it_serves() {
@@ -264,7 +264,7 @@ mod tests {
             patience: Duration::from_secs(60),
             signer: None,
         };
-        let fleet = Fleet::new(graph.clone(), settings, None).unwrap();
+        let fleet = Fleet::new(graph.clone(), settings).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             // As many as the API has.

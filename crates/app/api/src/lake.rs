@@ -4,9 +4,9 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse as _, Response},
 };
+use skua_archive::lake::{DAMAGED, NO_LAKE, damaged, question::Asked, written};
 use skua_config::lake::LakeSettings;
 use skua_lake::{Lake, Location};
-use skua_runtime::lake::{DAMAGED, NO_LAKE, damaged, question::Asked, written};
 use skua_server::{blocking, error::ApiError};
 
 use crate::{error::refused, sql::SqlParameters};

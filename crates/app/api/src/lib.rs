@@ -44,7 +44,8 @@ use self::{
     ws::Parts,
 };
 use skua_config::Config;
-use skua_runtime::{actions::Actions, fleet::Fleet, graph::Analyzer};
+use skua_fleet::analyzer::Fleet;
+use skua_runtime::{actions::Actions, query_engine::QueryEngine};
 use skua_server as server;
 use skua_server::{
     Limits,
@@ -53,12 +54,11 @@ use skua_server::{
     error::ApiError,
     login, streaming,
 };
+use skua_state::{Shared, copies::find_flows};
 use skua_watch::{
-    copies::find_flows,
     flow_lines, groups,
     record_filter::RecordFilter,
     sockets::report::{self, MapMemory, SocketProbe},
-    state::Shared,
     summary::{self, ProbeSummary},
 };
 
@@ -133,7 +133,7 @@ pub fn complete(routes: OpenApiRouter, parts: Parts, config: &Config, limits: &L
 pub fn routes(
     shared: Shared,
     live: Option<LiveAddresses>,
-    analyzer: Analyzer,
+    engine: QueryEngine,
     captures: captures::Captures,
     fleet: Option<Fleet>,
     actions: &Actions,
@@ -162,8 +162,8 @@ pub fn routes(
         .routes(routes!(sql_rows))
         .merge(server::console::routes(WELCOME))
         .merge(probe)
-        .merge(map::routes(analyzer.clone()))
-        .merge(topology::routes(analyzer))
+        .merge(map::routes(engine.clone()))
+        .merge(topology::routes(engine))
         .merge(captures::routes(captures))
         .merge(fleet.map_or_else(OpenApiRouter::new, agents::routes))
         .merge(acting(actions, shared))

@@ -12,7 +12,7 @@ use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use skua_process::host::unix_ms;
 use skua_query::Answer as QueryAnswer;
-use skua_runtime::graph::Analyzer;
+use skua_runtime::query_engine::QueryEngine;
 use skua_server::{
     answer::{Answer, Parameters},
     blocking,
@@ -330,14 +330,14 @@ fn rates_of(metadata: &Map, moment: i64) -> (Rates, i64) {
 }
 
 /// The graph of now, and when its history begins.
-pub fn snapshot(analyzer: &Analyzer) -> (Export, Option<i64>) {
-    let graph = analyzer.graph.read();
+pub fn snapshot(engine: &QueryEngine) -> (Export, Option<i64>) {
+    let graph = engine.graph.read();
     (graph.export(), graph.stats().begins)
 }
 
 /// Number of the last event of the graph.
-pub fn last_event(analyzer: &Analyzer) -> u64 {
-    analyzer.graph.read().stats().last_event
+pub fn last_event(engine: &QueryEngine) -> u64 {
+    engine.graph.read().stats().last_event
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -349,27 +349,25 @@ struct MapParameters {
 }
 
 /// The path of this module.
-pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
-    OpenApiRouter::new()
-        .routes(routes!(map))
-        .with_state(analyzer)
+pub fn routes(engine: QueryEngine) -> OpenApiRouter {
+    OpenApiRouter::new().routes(routes!(map)).with_state(engine)
 }
 
 /// The parts of the graph that a map shows
 #[utoipa::path(get, path = "/api/map", operation_id = "map", tag = "topology", params(MapParameters),
     responses((status = 200, description = "Nodes and edges, numbered for this answer", body = Changes)))]
 async fn map(
-    State(analyzer): State<Analyzer>,
+    State(engine): State<QueryEngine>,
     parameters: Parameters<MapParameters>,
 ) -> Result<Answer<Changes>, ApiError> {
     let Query(MapParameters { at }) = parameters?;
     blocking(move || {
-        let (now, begins) = snapshot(&analyzer);
+        let (now, begins) = snapshot(&engine);
         let export = match at {
             None => now,
             Some(at) => {
                 let query = format!("G.At({at})");
-                match analyzer.ask_graph(&query, &AtomicBool::new(false)) {
+                match engine.ask_graph(&query, &AtomicBool::new(false)) {
                     Ok(QueryAnswer::Graph(export)) => export,
                     Ok(_) => Export::default(),
                     Err(error) => return Err(ApiError::bad_request(error.render(&query))),

@@ -6,14 +6,17 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
 };
+use skua_archive::lake;
 use skua_export::export;
+use skua_fleet::{agent, analyzer};
 use skua_process::{
     metrics::{Exposition, Group, MEDIA_TYPE},
     panics,
 };
-use skua_runtime::{actions::Actions, agent, alert_metrics, fleet, graph, lake, steer, tap};
+use skua_runtime::{actions::Actions, alert_metrics, graph_metrics, steer, tap};
 use skua_server::{blocking, error::ApiError};
-use skua_watch::{flow_metrics, sockets, state::Shared};
+use skua_state::Shared;
+use skua_watch::{flow_metrics, sockets};
 
 use crate::{
     health::{self, Health},
@@ -24,7 +27,7 @@ use crate::{
 pub const GROUPS: [&Group; 14] = [
     &flow_metrics::METRICS,
     &sockets::metrics::METRICS,
-    &graph::metrics::METRICS,
+    &graph_metrics::METRICS,
     &health::metrics::METRICS,
     &health::metrics::of_history::METRICS,
     &lake::report::METRICS,
@@ -33,7 +36,7 @@ pub const GROUPS: [&Group; 14] = [
     &alert_metrics::METRICS,
     &export::report::METRICS,
     &agent::metrics::METRICS,
-    &fleet::metrics::METRICS,
+    &analyzer::metrics::METRICS,
     &topology::METRICS,
     &panics::METRICS,
 ];

@@ -12,13 +12,10 @@ use skua_server::{
     error::{ApiError, ErrorCode},
     streaming,
 };
-use skua_watch::{
-    sockets::{
-        Sockets,
-        calls::{self, CallsQuery},
-        query::{self, SocketQuery},
-    },
-    state::Shared,
+use skua_state::{Shared, sockets::Sockets};
+use skua_watch::sockets::{
+    calls::{self, CallsQuery},
+    query::{self, SocketQuery},
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 

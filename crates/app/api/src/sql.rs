@@ -49,7 +49,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 pub async fn answer(_: Location, _: SqlParameters) -> Result<Response, ApiError> {
     Err(ApiError::new(
         ErrorCode::NotImplemented,
-        skua_runtime::lake::sql::NO_ENGINE,
+        skua_archive::lake::sql::NO_ENGINE,
     ))
 }
 
@@ -60,11 +60,11 @@ pub async fn answer(location: Location, asked: SqlParameters) -> Result<Response
     use skua_lake::LakeError;
     use tokio::sync::Semaphore;
 
-    use skua_output::OutputFormat;
-    use skua_runtime::lake::sql::{
+    use skua_archive::lake::sql::{
         engine::{self, Question},
         print::Printer,
     };
+    use skua_output::OutputFormat;
     use skua_server::blocking;
 
     static TURN: Semaphore = Semaphore::const_new(1);

@@ -19,7 +19,7 @@ use skua_server::{
     error::{ApiError, ErrorCode},
     paths,
 };
-use skua_watch::state::Shared;
+use skua_state::Shared;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{

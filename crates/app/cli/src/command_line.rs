@@ -63,7 +63,7 @@ pub enum Command {
     /// List, compact and clean up the lake of flows on disk
     Lake(crate::lake::LakeArguments),
     /// Query the lake in SQL (in builds with `--features sql`)
-    Sql(skua_runtime::lake::sql::SqlArguments),
+    Sql(skua_archive::lake::sql::SqlArguments),
     /// Show or change which addresses a running `skua run` counts
     Addresses(crate::addresses::AddressesArguments),
     /// Print a link to the web console that logs in once

@@ -12,13 +12,8 @@ use skua_config::Config;
 use skua_flow::{Query, View};
 use skua_output as output;
 use skua_output::{OutputFormat, Printer};
-use skua_watch::{
-    flow_lines::write_flows,
-    groups,
-    session::Session,
-    state::{Observers, Shared},
-    summary,
-};
+use skua_state::{Observers, Shared};
+use skua_watch::{flow_lines::write_flows, groups, session::Session, summary};
 
 use crate::{arguments::FlowsArguments, lake};
 

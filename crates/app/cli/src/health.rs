@@ -38,7 +38,7 @@ pub fn print_ends(out: &mut impl Write, status: &Value) -> io::Result<()> {
         writeln!(out, "analyzer  {}: {state}", text_of(uplink, "analyzer"))?;
     }
     skua_export::export::report::print(out, &status["export"])?;
-    skua_runtime::lake::report::print(out, &status["lake"])?;
+    skua_archive::lake::report::print(out, &status["lake"])?;
     let mut title = "agents";
     for agent in each(&status["fleet"]["agents"]) {
         writeln!(out, "{title:<9} {}", crate::agents::line(agent))?;
@@ -64,7 +64,7 @@ fn advise_ends(status: &Value, advice: &mut Vec<String>) {
         ));
     }
     skua_export::export::report::advise(&status["export"], advice);
-    skua_runtime::lake::report::advise(&status["lake"], advice);
+    skua_archive::lake::report::advise(&status["lake"], advice);
     for agent in each(&status["fleet"]["agents"]) {
         let host = text_of(agent, "host");
         if agent["connected"] == false {

@@ -6,12 +6,12 @@ use std::{io::Write as _, path::PathBuf};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use skua_archive::lake::{DAMAGED, NO_LAKE, configured, damaged, question::Asked, written};
 use skua_client::Client;
 use skua_config::{Config, arguments::Printing};
 use skua_lake::{Lake, Location, Tidied, now_us};
 use skua_output as output;
 use skua_output::{Column, OutputFormat, bytes, count, text};
-use skua_runtime::lake::{DAMAGED, NO_LAKE, configured, damaged, question::Asked, written};
 
 use crate::arguments::FlowsArguments;
 

@@ -12,10 +12,10 @@ use skua_file::CaptureFile;
 use skua_flow::{AddressSet, FlowTable, Query, TableConfig, View};
 use skua_output::{OutputFormat, Printer};
 use skua_probe::{Account, Selection};
+use skua_state::{Shared, State};
 use skua_watch::{
     capture_file::{self, ReadSoFar},
     flow_lines::write_flows,
-    state::{Shared, State},
     summary,
 };
 

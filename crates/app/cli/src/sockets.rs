@@ -16,10 +16,10 @@ use skua_export::services::{
 use skua_output::{Column, OutputFormat, Printer};
 use skua_process::host::unix_ns;
 use skua_socket::{call, fields};
+use skua_state::sockets::{Sockets, drain};
 use skua_watch::sockets::{
-    Sockets, Started,
+    Started,
     calls::{self, CallsQuery},
-    drain,
     query::{self, SocketQuery},
     start, tables,
 };

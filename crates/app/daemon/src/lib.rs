@@ -31,6 +31,7 @@ use skua_api::{
     skydive::{captures::Captures, upload::Uploads},
     ws::Parts,
 };
+use skua_archive::{history::HistoryWriter, lake::LakeWriter};
 use skua_config as config;
 use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
 use skua_control::{
@@ -39,22 +40,21 @@ use skua_control::{
 };
 use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
 use skua_export::{export::Export, services::ServiceGraph};
+use skua_fleet::{
+    agent::uplink::{Uplink, UplinkSources},
+    analyzer::{Fleet, FleetSettings, everywhere::Everywhere},
+    protocol::{
+        Flows,
+        signing::{Signer, TrustedKeys},
+    },
+};
 use skua_output as output;
 use skua_ovsdb::{OvsConfig, OvsTopology, Target};
 use skua_process::descriptors;
 use skua_runtime::{
     actions::Actions,
-    agent::uplink::{Uplink, UplinkSources},
-    captures::{
-        dpdk,
-        ovs::Switch,
-        run::{CaptureSets, LocalRunner},
-    },
-    fleet::{Fleet, FleetSettings, everywhere::Everywhere},
-    graph::Analyzer,
-    history::HistoryWriter,
-    lake::LakeWriter,
-    protocol::signing::{Signer, TrustedKeys},
+    captures::{dpdk, ovs::Switch, run::LocalRunner},
+    query_engine::QueryEngine,
 };
 use skua_server::{
     Server,
@@ -62,13 +62,9 @@ use skua_server::{
     local,
 };
 use skua_sources::FlowPast;
+use skua_state::{Observers, Shared, State, captures::CaptureSets};
 use skua_topology::{Config as GraphConfig, SharedGraph};
-use skua_watch::{
-    session::Session,
-    sockets::listening,
-    state::{Observers, Shared, State},
-    summary,
-};
+use skua_watch::{session::Session, sockets::listening, summary};
 
 use crate::arguments::{AgentArguments, AnalyzerRunArguments, RunArguments};
 
@@ -389,9 +385,16 @@ impl Gather {
             patience: config.fleet.forget_after,
             signer,
         };
-        let history = storage.kept.as_ref().map(|kept| kept.history.clone());
-        let fleet =
-            Fleet::new(storage.graph.clone(), settings, history)?.with_lake(storage.lake.clone());
+        let mut fleet = Fleet::new(storage.graph.clone(), settings)?;
+        if let Some(kept) = &storage.kept {
+            let history = kept.history.clone();
+            let append = move |host: &str, flows: &Flows| history.append_remote(host, flows);
+            fleet = fleet.with_observer(Arc::new(append));
+        }
+        if let Some(lake) = storage.lake.clone() {
+            let write = move |host: &str, flows: &Flows| lake.write_remote(host, flows);
+            fleet = fleet.with_observer(Arc::new(write));
+        }
         let resources = Resources::open(
             config.resource_file("captures").as_deref(),
             config.captures.max as usize,
@@ -476,10 +479,10 @@ fn serve(
         .kept
         .as_ref()
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
-    let analyzer = Analyzer::new(storage.graph.clone(), shared.clone(), sets.clone(), past)
+    let engine = QueryEngine::new(storage.graph.clone(), shared.clone(), sets.clone(), past)
         .on_demand(config.captures.on_demand)
         .with_fleet(fleet.clone());
-    let actions = Actions::start(config, &analyzer, &shared, watch.is_some())?;
+    let actions = Actions::start(config, &engine, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);
     let captures = Captures {
         captures,
@@ -494,11 +497,11 @@ fn serve(
         .with_lake(storage.lake.as_ref());
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
-    let parts = Parts::new(&analyzer, &shared);
+    let parts = Parts::new(&engine, &shared);
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),
-        analyzer,
+        engine,
         captures,
         fleet,
         &actions,

@@ -11,9 +11,9 @@ use skua_control::{
     injection::{InjectionLimits, Injections},
     tap::{TapManager, TapSettings, TapView},
 };
-use skua_watch::state::Shared;
+use skua_state::Shared;
 
-use crate::{graph::Analyzer, steer::Steers, tap};
+use crate::{query_engine::QueryEngine, steer::Steers, tap};
 
 /// Alerts at most.
 const ALERTS: usize = 1_000;
@@ -35,7 +35,7 @@ impl Actions {
     /// Begins with what was kept. `here`: this process has to do with packets of its host.
     pub fn start(
         config: &Config,
-        analyzer: &Analyzer,
+        engine: &QueryEngine,
         shared: &Shared,
         here: bool,
     ) -> anyhow::Result<Self> {
@@ -53,23 +53,23 @@ impl Actions {
             },
             ..ActionSettings::default()
         };
-        let elements = UserGraph::start(&analyzer.graph, |kind| config.resource_file(kind))?;
+        let elements = UserGraph::start(&engine.graph, |kind| config.resource_file(kind))?;
         let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS);
-        let questions = Arc::new(analyzer.clone());
-        let alerts = AlertManager::start(&analyzer.graph, questions, kept, settings)?;
+        let queries = Arc::new(engine.clone());
+        let alerts = AlertManager::start(&engine.graph, queries, kept, settings)?;
         let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS);
         let settings = TapSettings {
             allowed: config.policy.tap.is_allowed(),
             here,
         };
-        let (graph, host) = (&analyzer.graph, config.host_name());
+        let (graph, host) = (&engine.graph, config.host_name());
         let finder = Arc::new(tap::sockets::Finder::new(shared.clone()));
         let taps = TapManager::start(graph, &host, kept, &config.taps, settings, finder)
             .context("taps of the configuration")?;
         Ok(Self {
             taps: Arc::new(taps),
             injections: Arc::new(Injections::new(
-                analyzer.graph.clone(),
+                engine.graph.clone(),
                 &config.host_name(),
                 limits,
             )),

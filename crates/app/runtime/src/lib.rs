@@ -1,4 +1,4 @@
-//! What watches a host, and what keeps what was seen.
+//! What acts on a host that is watched - captures, taps, detectors - and what answers queries.
 
 #![allow(
     missing_docs,
@@ -6,13 +6,9 @@
 )]
 
 pub mod actions;
-pub mod agent;
 pub mod alert_metrics;
 pub mod captures;
-pub mod fleet;
-pub mod graph;
-pub mod history;
-pub mod lake;
-pub mod protocol;
+pub mod graph_metrics;
+pub mod query_engine;
 pub mod steer;
 pub mod tap;

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Command::Replay(replay) => skua_cli::replay::replay(&replay),
         Command::Steer(arguments) => skua_cli::steer::steer(&arguments),
         Command::Lake(arguments) => skua_cli::lake::lake(&arguments),
-        Command::Sql(arguments) => skua_runtime::lake::sql::sql(&arguments),
+        Command::Sql(arguments) => skua_archive::lake::sql::sql(&arguments),
         Command::Addresses(arguments) => skua_cli::addresses::addresses(&arguments),
         Command::User(user) => skua_cli::accounts::user(&user),
         Command::Token(token) => skua_cli::accounts::token(&token),

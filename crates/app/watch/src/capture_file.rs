@@ -6,7 +6,7 @@ use skua_packet::Frame;
 use skua_probe::{Account, Selection, Watched};
 use std::io::Read;
 
-use crate::state::State;
+use skua_state::State;
 
 /// Packets taken from the file's buffer at a time.
 const BATCH: usize = 256;

@@ -3,9 +3,9 @@
 use skua_flow::{FlowRecord, Found, Query};
 use std::io;
 
-use crate::{
+use skua_state::{
+    Shared,
     copies::{FlowCopy, PAGE, find_flows, read_found},
-    state::Shared,
 };
 
 /// Writes conversations as JSON or CSV lines (without CSV header).

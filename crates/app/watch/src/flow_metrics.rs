@@ -10,7 +10,7 @@ use skua_probe::{
 };
 use skua_process::metrics::{Exposition, Metric};
 
-use crate::state::Counts;
+use skua_state::Counts;
 
 skua_process::metrics! { "Flows"
     PACKETS counter "skua_flow_packets_total" ["interface", "netns", "direction"] "Packets on the wire that were counted in flows.";

@@ -14,11 +14,12 @@ use skua_output as output;
 use skua_output::{Column, OutputFormat, Printer, bytes, count, text};
 use skua_record::{FieldType, NoOther, Record, Value};
 
-use crate::{
+use skua_state::{
+    Shared, State,
     copies::{FlowCopy, PAGE, read_flows},
-    sockets::tables,
-    state::{Shared, State},
 };
+
+use crate::sockets::tables;
 
 /// What conversations are summed up by.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! Watches a host: its flows and sockets, the state that they are in, and how that is read.
+//! Watches a host: its flows and sockets, and what is shown of them.
 
 #![allow(
     missing_docs,
@@ -6,8 +6,6 @@
 )]
 
 pub mod capture_file;
-pub mod copies;
-pub mod drain_lock;
 pub mod flow_lines;
 pub mod flow_metrics;
 pub mod groups;
@@ -15,5 +13,4 @@ pub mod record_filter;
 pub mod rights;
 pub mod session;
 pub mod sockets;
-pub mod state;
 pub mod summary;

@@ -27,13 +27,13 @@ use skua_process::{
     heap::Peak,
     host::{secret_seed, unix_ns},
 };
+use skua_state::{
+    DrainWait, Observers, Shared, State,
+    sockets::{self, Sockets},
+};
 use skua_topology::SharedGraph;
 
-use crate::{
-    rights,
-    sockets::{self, Sockets},
-    state::{DrainWait, Observers, Shared, State},
-};
+use crate::{rights, sockets::start};
 
 /// A probe with its state.
 pub struct Session {
@@ -198,7 +198,7 @@ impl Session {
         state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         let mut sockets = None;
-        if let Some(mut started) = sockets::start(config) {
+        if let Some(mut started) = start(config) {
             // What is there already, before the first packet.
             let watched = &mut started.state;
             sockets::drain(&mut *started.probe, unix_ns(), &mut |change| {

@@ -12,12 +12,10 @@ use skua_probe::{
     account::{CauseKind, PointAccount, cause_kind},
     receive::Received,
 };
+use skua_state::{Counts, State};
 use utoipa::ToSchema;
 
-use crate::{
-    sockets::report::{self, SocketSummary},
-    state::{Counts, State},
-};
+use crate::sockets::report::{self, SocketSummary};
 
 /// What a probe, or a capture of its own, has seen: every packet is in a flow, lost, or left out.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -28,4 +28,5 @@ pub use points::{LivePoints, PointId, PointSet, PointState};
 pub use probe::{Description, Probe, Wake, Watched, WatchedNamespace};
 pub use select::Selection;
 pub use socket::SocketProbe;
+pub use userspace::unix_ns;
 pub use watch::{link_kind, unknown_interface};

@@ -7,7 +7,8 @@ use skua_flow::{
     ConversationOwner, Counters, FlowKey, FlowRecord, FlowStore, FlowUpdate, StoreLimits,
 };
 use skua_query::{Limits, Prepared, RawPacket, Sources, syntax::SyntaxLimits};
-use skua_sources::{FlowPast, FlowPlace, FlowSet, FlowView, Flows, Wanted};
+use skua_sources::{FlowPast, FlowSet, FlowView, Flows, Wanted};
+use skua_state::FlowPlace;
 use skua_store::{FlowBatch, FlowChange, FlowContext, Store, StoreConfig};
 use skua_topology::{Config, Graph, SharedGraph};
 use std::{

@@ -349,9 +349,9 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::FlowPlace;
     use skua_flow::{Counters, FlowKey, FlowRecord, FlowUpdate, TcpUpdate, fields::FieldType};
     use skua_query::{FLOW_KEYS, FlowRecord as _, Record as _, SharedTexts};
+    use skua_state::FlowPlace;
     use skua_topology::Value;
     use std::sync::Arc;
 

@@ -3,21 +3,9 @@
 use crate::field::{self, Visit};
 use skua_flow::{ConversationOwner, Counters, FlowRecord};
 use skua_query::{FlowRecord as Flow, Leaf, Record, SharedTexts};
+use skua_state::FlowPlace;
 use skua_topology::{Map, Value};
 use std::{any::Any, sync::Arc};
-
-/// Where a flow was captured.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct FlowPlace {
-    /// Name of the host.
-    pub host: Arc<str>,
-    /// Identifier of the capture, empty for what is always captured.
-    pub capture: Arc<str>,
-    /// Name of the interface, with its namespace.
-    pub interface: Box<str>,
-    /// `TID` of the node, empty while there is none.
-    pub node: Box<str>,
-}
 
 /// A flow with all that is known of it, as long as its store is looked at.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,11 @@
 
 use crate::{
     Wanted,
-    flow::{FlowPlace, FlowView},
+    flow::FlowView,
     source::{FlowPast, VisitCaptured, VisitChange},
 };
 use skua_flow::FlowRecord;
+use skua_state::FlowPlace;
 use skua_store::{FlowHistory, FlowId, FlowLookup, StoredFlow};
 use std::{ops::ControlFlow, sync::Arc};
 

@@ -1,9 +1,10 @@
 //! The flows of all captures as one source of queries.
 
 use crate::Wanted;
-use crate::flow::{FlowPlace, FlowView, KeptFlow};
+use crate::flow::{FlowView, KeptFlow};
 use skua_flow::{Counters, FlowRecord as FlowSums};
 use skua_query::{FlowLookup, FlowRecord, FlowSource, FlowTime, RawPacket, SourceError};
+use skua_state::FlowPlace;
 use skua_topology::{IndexKey, Map, Value};
 use std::{
     collections::{HashMap, HashSet},

@@ -8,23 +8,25 @@ use std::{
 };
 
 use serde::Serialize;
+use skua_archive::{
+    history::HistoryWriter,
+    lake::{self, LakeWriter, report::LakeStatus},
+};
 use skua_control::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
 use skua_export::export::{self, ExportView, report::ExportStatus};
-use skua_flow::RawPacketStats;
-use skua_probe::Account;
-use skua_process::metrics::Exposition;
-use skua_runtime::{
+use skua_fleet::{
     agent::{
         self,
         uplink::{UplinkStatus, UplinkView},
     },
-    captures::target::{Sent, SentStatus},
-    fleet::{self, Fleet, FleetStatus},
-    graph,
-    history::HistoryWriter,
-    lake::{self, LakeWriter, report::LakeStatus},
+    analyzer::{self, Fleet, FleetStatus},
 };
+use skua_flow::RawPacketStats;
+use skua_probe::Account;
+use skua_process::metrics::Exposition;
+use skua_runtime::graph_metrics;
+use skua_state::captures::{Sent, SentStatus};
 use skua_store::{JournalStats, LogStats, StoreStats};
 use skua_topology::{SharedGraph, Stats};
 use skua_watch::summary::FlowSums;
@@ -189,13 +191,13 @@ impl Health {
     /// For /metrics.
     pub fn write_metrics(&self, out: &mut Exposition) {
         let found = self.measure();
-        graph::metrics::write(out, &found.graph, found.discovery.as_ref());
+        graph_metrics::write(out, &found.graph, found.discovery.as_ref());
         if let Some(history) = &found.history {
             metrics::history(out, history);
         }
         metrics::captures(out, &found.captures);
         if let Some(fleet) = &self.fleet {
-            fleet::metrics::write(out, &fleet.status());
+            analyzer::metrics::write(out, &fleet.status());
         }
         if let Some(uplink) = &self.uplink {
             agent::metrics::write(out, &uplink.status());

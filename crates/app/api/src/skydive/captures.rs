@@ -9,16 +9,14 @@ use axum::{
 };
 use serde::Serialize;
 use skua_control::capture::{Capture, CaptureManager, CaptureStatus, NodePoint, PointState};
-use skua_runtime::captures::{
-    live::{self, Passing},
-    run::CaptureSets,
-};
+use skua_runtime::captures::live::{self, Passing};
 use skua_server::{
     answer::{Answer, Json},
     blocking,
     error::{ApiError, ErrorCode},
     paths,
 };
+use skua_state::captures::CaptureSets;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;

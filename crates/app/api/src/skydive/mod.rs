@@ -5,5 +5,6 @@ pub mod captures;
 pub mod elements;
 pub mod info;
 pub mod injection;
+pub mod pcap;
 pub mod topology;
 pub mod upload;

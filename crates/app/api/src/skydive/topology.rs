@@ -16,10 +16,7 @@ use skua_query::{
     Answer, Class, Limits, QueryError,
     output::{self, Format},
 };
-use skua_runtime::graph::{
-    Analyzer,
-    pcap::{self, FileFormat},
-};
+use skua_runtime::query_engine::QueryEngine;
 use skua_server::{
     answer::object,
     error::{ApiError, ErrorCode},
@@ -28,7 +25,10 @@ use skua_server::{
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::openapi::TopologyAnswer;
+use crate::{
+    openapi::TopologyAnswer,
+    skydive::pcap::{self, FileFormat},
+};
 
 /// Bytes of a request at most: a query has 64 KiB, escaped in JSON it may be longer.
 const BODY: usize = 512 << 10;
@@ -39,11 +39,11 @@ const TABLE: &str = "text/plain";
 const JSON: &str = "application/json";
 
 /// The paths of this module.
-pub fn routes(analyzer: Analyzer) -> OpenApiRouter {
+pub fn routes(engine: QueryEngine) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(whole_graph, ask))
         .layer(DefaultBodyLimit::max(BODY))
-        .with_state(analyzer)
+        .with_state(engine)
 }
 
 /// A query, as Skydive's clients send it.
@@ -67,13 +67,13 @@ struct GremlinRequest {
     (status = 200, description = "The result, in the format of the Accept header", content(
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
     (status = 204, description = "The request has no query")))]
-async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Response {
+async fn whole_graph(State(engine): State<QueryEngine>, headers: HeaderMap) -> Response {
     let all = GremlinRequest {
         query: "G".into(),
         explain: false,
         width: None,
     };
-    answer(analyzer, all, &headers).await
+    answer(engine, all, &headers).await
 }
 
 /// Answers a query in Gremlin
@@ -82,7 +82,7 @@ async fn whole_graph(State(analyzer): State<Analyzer>, headers: HeaderMap) -> Re
         (TopologyAnswer = "application/json"), (String = "text/vnd.graphviz"), (String = "text/plain"), (Vec<u8> = "application/vnd.tcpdump.pcap"), (Vec<u8> = "application/x-pcapng"))),
     (status = 204, description = "The request has no query")))]
 async fn ask(
-    State(analyzer): State<Analyzer>,
+    State(engine): State<QueryEngine>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
@@ -95,7 +95,7 @@ async fn ask(
     if request.query.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Ok(answer(analyzer, request, &headers).await)
+    Ok(answer(engine, request, &headers).await)
 }
 
 /// Cancels the query when its client disconnects.
@@ -107,7 +107,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap) -> Response {
+async fn answer(engine: QueryEngine, request: GremlinRequest, headers: &HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|value| value.to_str().ok())
@@ -125,7 +125,7 @@ async fn answer(analyzer: Analyzer, request: GremlinRequest, headers: &HeaderMap
     let cancel = Arc::new(AtomicBool::new(false));
     let _waiting = CancelOnDrop(cancel.clone());
     streaming(move |answering| {
-        let done = analyzer.ask(
+        let done = engine.ask(
             &request.query,
             Limits::default(),
             &cancel,

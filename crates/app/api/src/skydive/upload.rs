@@ -15,12 +15,10 @@ use skua_file::CaptureFile;
 use skua_flow::{FlowTable, TableConfig};
 use skua_probe::{Account, Selection};
 use skua_process::host::secret_seed;
-use skua_runtime::captures::run::{CaptureSet, LocalRunner};
+use skua_runtime::captures::run::LocalRunner;
 use skua_server::{answer::Answer, blocking, error::ApiError};
-use skua_watch::{
-    capture_file::{self, ReadSoFar},
-    state::{Shared, State},
-};
+use skua_state::{Shared, State, captures::CaptureSet};
+use skua_watch::capture_file::{self, ReadSoFar};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;

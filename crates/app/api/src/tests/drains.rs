@@ -8,7 +8,7 @@ use super::routes;
 
 #[test]
 fn only_queries_that_read_flows_or_sockets_drain_the_probe() {
-    let (_, analyzer, shared, _) = routes();
+    let (_, engine, shared, _) = routes();
     for (query, explain, drains) in [
         ("G.V().Has('Name', 'eth0')", false, false),
         ("G.V().Has('Name', 'Flows')", false, false),
@@ -23,7 +23,7 @@ fn only_queries_that_read_flows_or_sockets_drain_the_probe() {
         // As if the last drain were long ago.
         shared.write().drained_ns = 0;
         let before = shared.read().drains;
-        let answered = analyzer.ask(
+        let answered = engine.ask(
             query,
             Limits::default(),
             &AtomicBool::new(false),

@@ -28,14 +28,11 @@ use uuid::Uuid;
 
 use skua_config::Config;
 use skua_export::services::ServiceGraph;
+use skua_fleet::analyzer::{Fleet, FleetSettings};
 use skua_runtime::{
     actions::Actions,
-    captures::{
-        ovs::Switch,
-        run::{CaptureSets, LocalRunner},
-    },
-    fleet::{Fleet, FleetSettings},
-    graph::Analyzer,
+    captures::{ovs::Switch, run::LocalRunner},
+    query_engine::QueryEngine,
 };
 use skua_server::{
     Limits, Server, alive,
@@ -45,7 +42,7 @@ use skua_server::{
     },
     connections::Connections,
 };
-use skua_watch::state::{Observers, Shared, State};
+use skua_state::{Observers, Shared, State, captures::CaptureSets};
 
 use crate::{
     health::Health,
@@ -83,7 +80,12 @@ pub struct Running {
 }
 
 /// Routes on a state of its own, with what drains it.
-pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>) {
+pub fn routes() -> (
+    OpenApiRouter,
+    QueryEngine,
+    Shared,
+    Arc<Mutex<Vec<FlowUpdate>>>,
+) {
     let (mut wake, waker) = UnixStream::pair().unwrap();
     waker.set_nonblocking(true).unwrap();
     let mut state = State::new(256 << 20, 100_000, 1, 1);
@@ -128,15 +130,15 @@ pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>
         patience: Duration::from_secs(60),
         signer: None,
     };
-    let fleet = Some(Fleet::new(graph.clone(), settings, None).unwrap());
+    let fleet = Some(Fleet::new(graph.clone(), settings).unwrap());
     let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
-    let analyzer = Analyzer::new(graph, shared.clone(), sets, None);
+    let engine = QueryEngine::new(graph, shared.clone(), sets, None);
     let live = LiveAddresses::new(100, |_| Ok(()));
-    let actions = Actions::start(&Config::default(), &analyzer, &shared, true).unwrap();
+    let actions = Actions::start(&Config::default(), &engine, &shared, true).unwrap();
     let routes = crate::routes(
         shared.clone(),
         Some(live),
-        analyzer.clone(),
+        engine.clone(),
         captures,
         fleet,
         &actions,
@@ -144,7 +146,7 @@ pub fn routes() -> (OpenApiRouter, Analyzer, Shared, Arc<Mutex<Vec<FlowUpdate>>>
     )
     .merge(alive::routes(None))
     .merge(crate::services::routes(ServiceGraph::default()));
-    (routes, analyzer, shared, updates)
+    (routes, engine, shared, updates)
 }
 
 impl Running {
@@ -174,12 +176,12 @@ impl Running {
         let text = format!("api: {{listen: '127.0.0.1:0'{api}}}");
         let file = secret("config", &text);
         let config = Config::load(Some(&file)).unwrap();
-        let (routes, analyzer, shared, updates) = routes();
-        let graph = analyzer.graph.clone();
+        let (routes, engine, shared, updates) = routes();
+        let graph = engine.graph.clone();
         let server = Server::bind(&config, "").unwrap().with_limits(limits);
         let address = server.addresses()[0];
         let connections = server.connections().clone();
-        let parts = Parts::new(&analyzer, &shared);
+        let parts = Parts::new(&engine, &shared);
         let routes = crate::complete(routes.merge(more.into()), parts, &config, &limits);
         server.serve(routes).unwrap();
         let [bearer, other] = bearers;

@@ -386,7 +386,7 @@ fn an_agent_reports_its_own_host_and_queries_nothing() {
         request.headers_mut().insert("authorization", bearer);
         let (mut socket, _) = client(request, guarded.running.connect()).unwrap();
         let hello = serde_json::json!({"Hello": {
-            "protocol": skua_runtime::protocol::PROTOCOL,
+            "protocol": skua_fleet::protocol::PROTOCOL,
             "version": "1",
             "host": host,
             "instance": uuid::Uuid::new_v4(),

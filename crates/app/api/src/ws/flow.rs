@@ -7,10 +7,10 @@ use axum::{extract::State, response::Response};
 use serde_json::json;
 use skua_process::host::unix_ms;
 use skua_query::{Flow, SharedTexts};
-use skua_runtime::graph::Analyzer;
+use skua_runtime::query_engine::QueryEngine;
 use skua_server::error::ApiError;
 use skua_sources::{FlowSet, Wanted};
-use skua_watch::state::Shared;
+use skua_state::Shared;
 use tokio::sync::watch;
 
 use crate::ws::{
@@ -43,7 +43,7 @@ struct Topic {
 
 /// Encodes the changes of each drain once for all subscribers, while there are any.
 pub struct FlowFeed {
-    analyzer: Analyzer,
+    engine: QueryEngine,
     shared: Shared,
     /// Bytes that wait for each subscriber at most.
     waiting: usize,
@@ -66,9 +66,9 @@ struct Drained {
 
 impl FlowFeed {
     /// A feed without subscribers.
-    pub fn new(analyzer: Analyzer, shared: Shared, waiting: usize) -> Arc<Self> {
+    pub fn new(engine: QueryEngine, shared: Shared, waiting: usize) -> Arc<Self> {
         Arc::new(Self {
-            analyzer,
+            engine,
             shared,
             waiting,
             all: Mailboxes::default(),
@@ -124,7 +124,7 @@ impl FlowFeed {
 
     /// The current time of all stores.
     fn now(&self) -> SentUpTo {
-        let sets = self.analyzer.flow_states().into_iter();
+        let sets = self.engine.flow_states().into_iter();
         sets.map(|(shared, _)| (shared.id(), shared.read().drained_ns))
             .collect()
     }
@@ -133,7 +133,7 @@ impl FlowFeed {
     fn publish(&self, sent_up_to: &SentUpTo) -> SentUpTo {
         let mut newest = SentUpTo::new();
         let mut flows = 0;
-        for (shared, set) in self.analyzer.flow_states() {
+        for (shared, set) in self.engine.flow_states() {
             shared.find_nodes();
             let until = shared.read().drained_ns;
             let since = sent_up_to.get(&shared.id()).copied().unwrap_or_default();

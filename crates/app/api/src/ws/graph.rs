@@ -13,7 +13,7 @@ use axum::{extract::State, response::Response};
 use serde::Deserialize;
 use serde_json::json;
 use skua_query::Answer;
-use skua_runtime::graph::Analyzer;
+use skua_runtime::query_engine::QueryEngine;
 use skua_topology::{Change, Delivery, Edge, Event, Export, Node, SharedGraph, Subscription};
 
 use crate::ws::{
@@ -221,9 +221,9 @@ impl Drop for CancelOnDrop {
 }
 
 /// The result of a query, as a part of the graph.
-fn elements(analyzer: &Analyzer, query: &str, cancel: &AtomicBool) -> Result<Export, String> {
+fn elements(engine: &QueryEngine, query: &str, cancel: &AtomicBool) -> Result<Export, String> {
     let ask = |query: &str| {
-        let found = analyzer.ask_graph(query, cancel);
+        let found = engine.ask_graph(query, cancel);
         found.map_err(|error| error.render(query))
     };
     match ask(query)? {
@@ -317,7 +317,7 @@ impl Subscriber {
         uuid: &str,
         lost: u64,
     ) -> Result<(), Closed> {
-        let graph = self.hub.analyzer.graph.clone();
+        let graph = self.hub.engine.graph.clone();
         let uuid = uuid.to_owned();
         let (text, seen) = blocking(move || {
             let (export, seen) = {
@@ -354,14 +354,14 @@ impl Subscriber {
         &self,
         query: String,
     ) -> impl Future<Output = Result<Result<Export, String>, Closed>> + use<> {
-        let analyzer = self.hub.analyzer.clone();
+        let engine = self.hub.engine.clone();
         async move {
             if query.len() > LONGEST {
                 return Ok(Err("the query is too long".into()));
             }
             let cancel = Arc::new(AtomicBool::new(false));
             let _waiting = CancelOnDrop(cancel.clone());
-            blocking(move || elements(&analyzer, &query, &cancel)).await
+            blocking(move || elements(&engine, &query, &cancel)).await
         }
     }
 

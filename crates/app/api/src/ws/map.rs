@@ -53,15 +53,15 @@ async fn serve(hub: Hub, mut socket: Socket) -> Result<(), Closed> {
             }
             // A client that stops to watch the map gets the changes when it watches again.
             _ = ticks.tick(), if watches.map || sent.is_none() => {
-                let last = map::last_event(&hub.analyzer);
+                let last = map::last_event(&hub.engine);
                 rested += 1;
                 if sent == Some(last) && rested < REST {
                     continue;
                 }
                 rested = 0;
-                let analyzer = hub.analyzer.clone();
+                let engine = hub.engine.clone();
                 let (after, text) = crate::ws::blocking(move || {
-                    let (export, begins) = map::snapshot(&analyzer);
+                    let (export, begins) = map::snapshot(&engine);
                     let changes = picture.changes(export, begins, unix_ms());
                     let text = (sent.is_none() || !changes.is_empty())
                         .then(|| serde_json::to_string(&changes).unwrap_or_default());

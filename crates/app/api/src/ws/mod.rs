@@ -15,24 +15,24 @@ use std::{
 };
 
 use axum::Router;
-use skua_runtime::graph::Analyzer;
+use skua_runtime::query_engine::QueryEngine;
 use skua_server::{Limits, fair::ClientKey, work};
-use skua_watch::state::Shared;
+use skua_state::Shared;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Closed};
 
 /// Sources of the subscribers' messages.
 pub struct Parts {
-    analyzer: Analyzer,
+    engine: QueryEngine,
     shared: Shared,
 }
 
 impl Parts {
     /// Of a graph with its flows, and of the drains that change those.
-    pub fn new(analyzer: &Analyzer, shared: &Shared) -> Self {
+    pub fn new(engine: &QueryEngine, shared: &Shared) -> Self {
         Self {
-            analyzer: analyzer.clone(),
+            engine: engine.clone(),
             shared: shared.clone(),
         }
     }
@@ -44,7 +44,7 @@ const MESSAGE: usize = 128 << 10;
 /// What the paths of this module share.
 #[derive(Clone)]
 struct Hub {
-    analyzer: Analyzer,
+    engine: QueryEngine,
     graph: Arc<GraphFeed>,
     flows: Arc<FlowFeed>,
     places: Arc<SocketSlots>,
@@ -56,9 +56,9 @@ struct Hub {
 /// The paths of this module; lists are served by the other paths.
 pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
     let hub = Hub {
-        graph: GraphFeed::new(parts.analyzer.graph.clone(), limits.waiting),
-        flows: FlowFeed::new(parts.analyzer.clone(), parts.shared, limits.waiting),
-        analyzer: parts.analyzer,
+        graph: GraphFeed::new(parts.engine.graph.clone(), limits.waiting),
+        flows: FlowFeed::new(parts.engine.clone(), parts.shared, limits.waiting),
+        engine: parts.engine,
         places: Arc::new(SocketSlots {
             most: limits.subscribers,
             most_of_one: limits.subscribers_of_one,

@@ -1,9 +1,9 @@
 //! The table `services` of a lake.
 
+use skua_archive::lake::LakeWriter;
 use skua_collect::Line;
 use skua_config::Config;
 use skua_lake::{Location, Table};
-use skua_runtime::lake::LakeWriter;
 use std::time::Duration;
 
 use crate::sink::Sink;

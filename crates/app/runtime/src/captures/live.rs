@@ -19,10 +19,9 @@ use skua_control::capture::CaptureManager;
 use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::RawPacket;
 use skua_probe::{PacketStream, Streamed};
+use skua_state::captures::{CaptureSet, CaptureSets};
 use tokio::sync::mpsc;
 use uuid::Uuid;
-
-use crate::captures::run::{CaptureSet, CaptureSets};
 
 /// Who watches at a time; each has a thread.
 const WATCHERS: usize = 16;

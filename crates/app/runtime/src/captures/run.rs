@@ -6,17 +6,13 @@ use skua_control::capture::{
 };
 use skua_kernel::flow::FlowTableConfig;
 use skua_probe::{
-    LivePoints, Packets, PacketsConfig, PointId, PointSet, PointState,
+    LivePoints, PacketsConfig, PointId, PointSet, PointState,
     ebpf::{EbpfConfig, EbpfProbe},
     userspace::{self, UserspaceConfig, UserspaceProbe},
 };
+use skua_state::{Observers, captures::CaptureSets};
 use skua_topology::SharedGraph;
-use skua_watch::state::{Observers, Shared};
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
-use uuid::Uuid;
+use std::time::Duration;
 
 use crate::captures::{
     by_node::ByNode,
@@ -24,49 +20,12 @@ use crate::captures::{
     each::{Each, Opened},
     ovs::Switch,
     receive::{self, InputFormat, Receiver},
-    target::{Sent, Target},
+    target::Target,
     worker::Part,
 };
 
 /// Longest part of a packet that can be kept.
 const WHOLE_PACKET: u32 = 65_536;
-
-/// What is captured, for queries.
-#[derive(Clone)]
-pub struct CaptureSet {
-    /// Other for each; a capture may have several.
-    pub number: u64,
-    /// Identifier of the capture.
-    pub id: Uuid,
-    /// Its flows.
-    pub shared: Shared,
-    /// Its packets, when some are kept.
-    pub packets: Option<Packets>,
-    /// What happened to what it sends elsewhere, if it does.
-    pub sent: Option<Arc<Sent>>,
-}
-
-/// All captures that run on this host.
-#[derive(Clone, Default)]
-pub struct CaptureSets(Arc<RwLock<Vec<CaptureSet>>>);
-
-impl CaptureSets {
-    /// Those that run now.
-    pub fn all(&self) -> Vec<CaptureSet> {
-        let sets = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        sets.clone()
-    }
-
-    /// One of them.
-    pub fn get(&self, id: Uuid) -> Option<CaptureSet> {
-        self.all().into_iter().find(|set| set.id == id)
-    }
-
-    /// Changes which there are.
-    pub fn change(&self, change: impl FnOnce(&mut Vec<CaptureSet>)) {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
-    }
-}
 
 /// Starts captures on this host.
 #[derive(Clone)]

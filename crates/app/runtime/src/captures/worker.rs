@@ -20,12 +20,12 @@ use skua_probe::{
     receive::{ReceiveCause, Received},
 };
 use skua_process::host::secret_seed;
-use skua_watch::state::{DrainWait, Shared, State};
-
-use crate::captures::{
-    run::{CaptureSet, CaptureSets, LocalRunner},
-    target::Sending,
+use skua_state::{
+    DrainWait, Shared, State,
+    captures::{CaptureSet, CaptureSets},
 };
+
+use crate::captures::{run::LocalRunner, target::Sending};
 
 /// A probe that runs. Dropping it drains it a last time and ends it.
 pub struct Part {

@@ -13,8 +13,8 @@ use skua_file::{Direction, Outgoing, PcapNgWriter};
 use skua_flow::FlowKey;
 use skua_packet::{Frame, LinkType, Network, Options, Transport};
 use skua_socket::Span;
+use skua_state::{Shared, State};
 use skua_tap::{LinkKind, TappedPacket};
-use skua_watch::state::{Shared, State};
 use tokio::sync::mpsc;
 
 use crate::captures::live::{LOOK, PIECES, Pieces, Ready, WatcherSlot};

@@ -3,11 +3,8 @@
 use skua_control::tap::{Holders, SocketFinder};
 use skua_link::{LinkSocket, Namespaces};
 use skua_socket::{Owner, SocketRecord, SocketState};
+use skua_state::{Shared, State, sockets::Sockets};
 use skua_tap::{TapSocket, TapTask, WantedSockets};
-use skua_watch::{
-    sockets::Sockets,
-    state::{Shared, State},
-};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     net::{IpAddr, SocketAddr},

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use skua_socket::call::{self, Calls, CallsBy};
 use utoipa::IntoParams;
 
-use crate::sockets::Sockets;
+use skua_state::sockets::Sockets;
 
 /// Flags of `skua services`, and parameters of `/api/services` and `/api/dependencies`.
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]

@@ -3,7 +3,7 @@
 use skua_discover::{Listeners, ListeningPort, ListeningProcess};
 use std::collections::HashMap;
 
-use crate::sockets::Sockets;
+use skua_state::sockets::Sockets;
 
 /// Processes at most that are told.
 const MOST: usize = 8_192;

@@ -2,7 +2,7 @@
 
 use skua_process::metrics::Exposition;
 
-use crate::sockets::Sockets;
+use skua_state::sockets::Sockets;
 
 skua_process::metrics! { "Sockets"
     OPEN gauge "skua_sockets_open" [] "Open sockets at the last drain.";

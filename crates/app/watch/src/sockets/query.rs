@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use skua_socket::{End, FoundSocket, Protocol, SocketLine, SocketRecord, SocketState};
 use utoipa::IntoParams;
 
-use crate::sockets::{PAGE, Read, read_all, read_found};
+use skua_state::sockets::{PAGE, Read, read_all, read_found};
 
 /// Flags of `skua sockets`, and parameters of `/api/sockets`.
 #[derive(Args, Clone, Debug, Default, Serialize, Deserialize, IntoParams)]

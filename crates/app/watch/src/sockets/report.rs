@@ -7,13 +7,14 @@ use std::{
 
 use serde::Serialize;
 use serde_json::Value;
-use skua_config::{Config, sockets::Mode};
+use skua_config::Config;
 use skua_output as output;
 use skua_output::{each, text_of};
 use skua_socket::HookState;
+use skua_state::sockets::Sockets;
 use utoipa::ToSchema;
 
-use crate::sockets::{Sockets, start};
+use crate::sockets::start;
 
 /// Sums of sockets.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -166,9 +167,9 @@ pub fn status(sockets: &Sockets) -> SocketProbe {
     SocketProbe {
         probe: sockets.probe.to_string(),
         fallback: sockets.fallback.to_string(),
-        mode: match sockets.mode {
-            Mode::Events => "events",
-            Mode::Aggregate => "aggregate",
+        mode: match sockets.aggregate {
+            false => "events",
+            true => "aggregate",
         },
         hooks: hooks.collect(),
         maps: maps.collect(),

@@ -279,7 +279,7 @@ pub(crate) fn ageing(config: &FlowTableConfig, live: usize, now_ns: u64) -> Agei
 }
 
 /// Time now, ns since the Unix epoch.
-pub(crate) fn unix_ns() -> u64 {
+pub fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_nanos() as u64)

@@ -5,7 +5,7 @@ use skua_flow::FlowRecord;
 use skua_wire::sflow::{Name, ServiceName, SocketTcp, TcpInfo};
 use std::num::NonZeroU32;
 
-use skua_watch::state::State;
+use skua_state::State;
 
 /// What a state knows.
 pub struct Of<'a>(pub &'a State);

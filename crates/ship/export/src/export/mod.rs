@@ -38,10 +38,8 @@ use anyhow::Context as _;
 use skua_collect::{Drain, Exported, Exporter, ExporterConfig};
 use skua_config::export::ExportSettings;
 use skua_process::host::{secret_seed, unix_ns};
-use skua_watch::{
-    session::{OwnSockets, Session},
-    state::{Observers, State},
-};
+use skua_state::{Observers, State};
+use skua_watch::session::{OwnSockets, Session};
 use skua_wire::sflow::Header;
 
 use crate::export::{

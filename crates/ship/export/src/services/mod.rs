@@ -13,7 +13,7 @@ use skua_collect::{
     graph::{Edge, Graph, GraphLine, Past},
 };
 use skua_process::host::{secret_seed, unix_ns};
-use skua_watch::state::{Observers, State};
+use skua_state::{Observers, State};
 use std::{
     collections::{HashMap, VecDeque},
     net::{IpAddr, Ipv4Addr},

@@ -20,7 +20,7 @@ use rustix::{
 use skua_flow::RawPacket;
 use skua_probe::{Packets, Streamed};
 
-use crate::captures::target::Sent;
+use skua_state::captures::Sent;
 
 /// Packets that wait to be sent, bytes; beyond they are dropped and counted.
 const WAITING: usize = 16 << 20;

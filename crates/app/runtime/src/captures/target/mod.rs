@@ -4,20 +4,15 @@ mod erspan;
 mod netflow;
 
 use std::{
-    collections::BTreeMap,
     net::{SocketAddr, ToSocketAddrs as _},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use anyhow::Context as _;
-use serde::Serialize;
 use skua_control::capture::{Capture, CaptureType};
 use skua_flow::FlowUpdate;
 use skua_probe::Packets;
-use utoipa::ToSchema;
+use skua_state::captures::Sent;
 
 use erspan::Copier;
 use netflow::Exporter;
@@ -127,81 +122,6 @@ impl Target {
             .next();
         found.with_context(|| format!("Target {}: no such host", self.address))
     }
-}
-
-/// What happened to what was to be sent.
-pub struct Sent {
-    /// Datagrams that were sent.
-    pub datagrams: AtomicU64,
-    /// Records in them, or packets.
-    pub records: AtomicU64,
-    /// Records or packets that could not be sent, or that the collector's host refused (which is told of
-    /// one when the next one is sent).
-    pub failed: AtomicU64,
-    /// Packets that waited too long to be sent.
-    pub dropped: AtomicU64,
-    /// What is not sent by design.
-    pub left_out: AtomicU64,
-    /// What that is.
-    why_left_out: &'static str,
-}
-
-impl Sent {
-    /// Nothing yet. What is left out has a name.
-    fn new(why_left_out: &'static str) -> Self {
-        Self {
-            datagrams: AtomicU64::new(0),
-            records: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            left_out: AtomicU64::new(0),
-            why_left_out,
-        }
-    }
-
-    /// A datagram with one packet.
-    fn count<E>(&self, result: Result<(), E>) {
-        let add = |number: &AtomicU64| number.fetch_add(1, Ordering::Relaxed);
-        match result {
-            Ok(()) => {
-                add(&self.datagrams);
-                add(&self.records);
-            }
-            Err(_) => drop(add(&self.failed)),
-        }
-    }
-
-    /// Lost in all.
-    pub fn lost(&self) -> u64 {
-        self.failed.load(Ordering::Relaxed) + self.dropped.load(Ordering::Relaxed)
-    }
-
-    /// For the status.
-    pub fn status(&self) -> SentStatus {
-        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        SentStatus {
-            datagrams: read(&self.datagrams),
-            records: read(&self.records),
-            lost: BTreeMap::from([
-                ("send_failed", read(&self.failed)),
-                ("queue_full", read(&self.dropped)),
-            ]),
-            left_out: BTreeMap::from([(self.why_left_out, read(&self.left_out))]),
-        }
-    }
-}
-
-/// What a capture has sent to its target.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct SentStatus {
-    /// Datagrams.
-    pub datagrams: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Records lost, by cause.
-    pub lost: BTreeMap<&'static str, u64>,
-    /// What the format cannot carry, by cause.
-    pub left_out: BTreeMap<&'static str, u64>,
 }
 
 /// What is sent of a capture.

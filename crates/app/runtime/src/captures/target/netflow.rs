@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use crate::captures::target::Sent;
+use skua_state::captures::Sent;
 
 /// Records of a datagram: that is then at most 1,464 bytes long.
 const MOST_RECORDS: usize = 30;

@@ -3,7 +3,7 @@
 use skua_flow::{FlowRecord, Once};
 use skua_process::host::unix_ns;
 use skua_sources::SHOWN;
-use skua_watch::state::{Shared, State};
+use skua_state::{Shared, State};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     ops::ControlFlow,

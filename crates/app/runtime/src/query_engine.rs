@@ -1,28 +1,25 @@
-//! The graph and what can be asked of it.
-
-mod flows;
-pub mod metrics;
-pub mod pcap;
-mod sockets;
+//! Answers queries: puts together what there is to ask.
 
 use skua_process::host::unix_ms;
 use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
-use skua_sources::{FlowPast, FlowSet, Flows, PcapFilters, Questions};
+use skua_sources::{
+    Always, Captured, FlowPast, FlowSet, Flows, KnownSockets, PcapFilters, Questions,
+};
+use skua_state::{Shared, captures::CaptureSets};
 use skua_topology::{Lookup, SharedGraph, Value};
-use skua_watch::state::Shared;
 use std::{
     collections::HashSet,
     ops::ControlFlow,
     sync::{Arc, atomic::AtomicBool},
 };
 
-use crate::{captures::run::CaptureSets, fleet::Fleet};
+use skua_fleet::analyzer::Fleet;
 
 /// Everything that queries are asked of.
 #[derive(Clone)]
-pub struct Analyzer {
+pub struct QueryEngine {
     /// The graph.
     pub graph: SharedGraph,
     shared: Shared,
@@ -49,7 +46,7 @@ fn captured_nodes(graph: &SharedGraph) -> HashSet<Box<str>> {
     found
 }
 
-impl Analyzer {
+impl QueryEngine {
     /// Of a graph and what is captured.
     pub fn new(
         graph: SharedGraph,
@@ -81,12 +78,12 @@ impl Analyzer {
 
     /// The flows of all captures, as they are, each with the state that they are in.
     pub fn flow_states(&self) -> Vec<(Shared, Arc<dyn FlowSet>)> {
-        let always: Arc<dyn FlowSet> = Arc::new(flows::Always(self.shared.clone()));
+        let always: Arc<dyn FlowSet> = Arc::new(Always(self.shared.clone()));
         let mut sets = vec![(self.shared.clone(), always)];
         for set in self.captures.all() {
             let shared = set.shared.clone();
             let always = self.shared.clone();
-            sets.push((shared, Arc::new(flows::Captured { set, always })));
+            sets.push((shared, Arc::new(Captured { set, always })));
         }
         sets
     }
@@ -125,7 +122,7 @@ impl Analyzer {
         let flows = Flows::new(sets, self.past.clone(), now)
             .captured_on(captured)
             .on_demand(self.on_demand);
-        let sockets = sockets::Known::new(self.shared.clone());
+        let sockets = KnownSockets::new(self.shared.clone());
         let sources = Sources {
             graph: &self.graph,
             flows: Some(&flows),
@@ -151,7 +148,7 @@ impl Analyzer {
     }
 }
 
-impl Questions for Analyzer {
+impl Questions for QueryEngine {
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
         let found = |_: &Prepared, found: Option<Answer>| Ok(found);
         let found = self.ask(query, limits, cancel, found, false);

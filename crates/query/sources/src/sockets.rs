@@ -6,11 +6,11 @@ use skua_socket::{
     Owner, SocketLine, SocketRecord,
     fields::{FIELDS, Field},
 };
-use skua_topology::{Map, Node, Value, Window};
-use skua_watch::{
+use skua_state::{
+    Shared,
     sockets::{self, SocketCopy, Sockets},
-    state::Shared,
 };
+use skua_topology::{Map, Node, Value, Window};
 use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
@@ -26,13 +26,13 @@ const SLACK: i64 = 2_000;
 type Ends = (String, SocketAddr, Option<SocketAddr>);
 
 /// The sockets that the probe knows, for one query.
-pub struct Known {
+pub struct KnownSockets {
     shared: Shared,
     /// By their ends, once a flow asks.
     by_ends: OnceLock<HashMap<Ends, Vec<SocketRecord>>>,
 }
 
-impl Known {
+impl KnownSockets {
     /// Of a probe's state.
     pub fn new(shared: Shared) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl<'a> Of<'a> {
     }
 }
 
-impl SocketSource for Known {
+impl SocketSource for KnownSockets {
     fn of_node(&self, node: &Node, window: Window) -> Result<Vec<Value>, SourceError> {
         let state = self.shared.read();
         let here = *state.host() == *node.host && state.sockets.is_some();

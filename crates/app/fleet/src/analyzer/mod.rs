@@ -25,12 +25,10 @@ use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use crate::{
-    fleet::{
+    analyzer::{
         remote::{RemoteFlows, RemoteSums},
         session::Session,
     },
-    history::History,
-    lake::LakeWriter,
     protocol::{Assigned, Flows, FromAgent, PROTOCOL, State, is_sound, signing::Signer},
 };
 
@@ -140,14 +138,15 @@ pub struct FleetSettings {
     pub signer: Option<Arc<Signer>>,
 }
 
+/// Reads what a drain of an agent has changed: the name of its host, and the flows.
+pub type FlowObserver = dyn Fn(&str, &Flows) + Send + Sync;
+
 /// All agents. Clones are the same.
 #[derive(Clone)]
 pub struct Fleet {
     pub(crate) graph: SharedGraph,
     settings: FleetSettings,
-    history: Option<Arc<History>>,
-    /// Takes flows, too.
-    lake: Option<Arc<LakeWriter>>,
+    observers: Vec<Arc<FlowObserver>>,
     /// Messages of agents that are taken at a time; others wait in the order in which they came.
     pub(crate) turns: Arc<Semaphore>,
     inner: Arc<Mutex<Inner>>,
@@ -195,11 +194,7 @@ pub struct FleetStatus {
 
 impl Fleet {
     /// No agents yet; those whose nodes the history knows are waited for.
-    pub fn new(
-        graph: SharedGraph,
-        settings: FleetSettings,
-        history: Option<Arc<History>>,
-    ) -> anyhow::Result<Self> {
+    pub fn new(graph: SharedGraph, settings: FleetSettings) -> anyhow::Result<Self> {
         let known = graph.read().export();
         let mut hosts: BTreeSet<&Arc<str>> = known
             .nodes
@@ -216,8 +211,7 @@ impl Fleet {
         let fleet = Self {
             graph,
             settings,
-            history,
-            lake: None,
+            observers: Vec::new(),
             turns: Arc::new(Semaphore::new(TURNS)),
             inner: Arc::new(Mutex::new(inner)),
         };
@@ -470,11 +464,10 @@ impl Fleet {
         })??;
         let last = flows.number;
         if let Some(set) = taken {
-            if let (false, Some(history)) = (flows.known, &self.history) {
-                history.take_remote(host, &flows);
-            }
-            if let (false, Some(lake)) = (flows.known, &self.lake) {
-                lake.take_remote(host, &flows);
+            if !flows.known {
+                self.observers
+                    .iter()
+                    .for_each(|observer| observer(host, &flows));
             }
             set.take(flows);
         }
@@ -494,9 +487,9 @@ impl Fleet {
             .collect()
     }
 
-    /// Flows go to a lake, too.
-    pub fn with_lake(mut self, lake: Option<Arc<LakeWriter>>) -> Self {
-        self.lake = lake;
+    /// One more observer of what agents' drains have changed.
+    pub fn with_observer(mut self, observer: Arc<FlowObserver>) -> Self {
+        self.observers.push(observer);
         self
     }
 
@@ -518,9 +511,8 @@ impl Fleet {
                     let fleet = Self {
                         graph: graph.clone(),
                         settings: settings.clone(),
-                        history: None,
+                        observers: Vec::new(),
                         turns: turns.clone(),
-                        lake: None,
                         inner,
                     };
                     fleet.expire();
@@ -567,7 +559,7 @@ impl Fleet {
             if self.lock().agents.contains_key(&host) {
                 continue;
             }
-            if let Err(error) = crate::fleet::session::take_out(&mut graph, &host) {
+            if let Err(error) = crate::analyzer::session::take_out(&mut graph, &host) {
                 tracing::warn!(%host, %error, "its nodes cannot be taken out");
             }
         }

@@ -2,7 +2,7 @@
 
 use skua_process::metrics::Exposition;
 
-use crate::fleet::FleetStatus;
+use crate::analyzer::FleetStatus;
 
 skua_process::metrics! { "Agents, at their analyzer"
     AGENTS gauge "skua_agents" ["state"] "Agents, by whether there is a connection.";

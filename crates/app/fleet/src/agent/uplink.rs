@@ -19,8 +19,8 @@ use skua_client::websocket::{self, Endpoint, Socket};
 use skua_config::arguments::AnalyzerArguments;
 use skua_control::{capture::CaptureRunner, elements::ORIGIN};
 use skua_process::host::secret_seed;
+use skua_state::{Shared, captures::CaptureSets};
 use skua_topology::{Change, Closer, Delivery, Edge, Export, Node, SharedGraph, Subscription};
-use skua_watch::state::Shared;
 use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::Message;
 use uuid::Uuid;
@@ -30,7 +30,6 @@ use crate::{
         outbox::Outbox,
         wanted::{Order, Wanted},
     },
-    captures::run::CaptureSets,
     protocol::{
         Assigned, BEAT, FromAgent, MESSAGE, PART, PATH, PROTOCOL, SILENCE, ToAgent,
         signing::{TrustedKeys, Unsealer},

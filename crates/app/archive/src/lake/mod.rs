@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use skua_config::{Config, lake::LakeSettings};
 use skua_lake::{FlowChange, Keeper, Lake, Location, Table, Writer, query::Answer};
-use skua_watch::state::{Observers, State};
+use skua_state::{Observers, State};
 use uuid::Uuid;
 
-use crate::protocol::Flows;
+use skua_fleet::protocol::Flows;
 
 /// Writes a table of a lake, and looks after the lake.
 pub struct LakeWriter {
@@ -40,7 +40,9 @@ impl LakeWriter {
         };
         let kept = Arc::new(Self::at(location, settings, host, Table::Flows)?);
         let theirs = kept.clone();
-        observers.add(Arc::new(move |capture, state| theirs.take(capture, state)));
+        observers.add(Arc::new(move |capture, state| {
+            theirs.write_drain(capture, state)
+        }));
         Ok(Some(kept))
     }
 
@@ -67,8 +69,8 @@ impl LakeWriter {
         &self.writer
     }
 
-    /// Takes what a drain changed. Captures that people made would count the same packets again.
-    fn take(&self, capture: Option<Uuid>, state: &State) {
+    /// Writes what a drain has changed. Captures that people made would count the same packets again.
+    fn write_drain(&self, capture: Option<Uuid>, state: &State) {
         if capture.is_some() {
             return;
         }
@@ -83,8 +85,8 @@ impl LakeWriter {
             }));
     }
 
-    /// Takes what an agent told of drains.
-    pub fn take_remote(&self, host: &str, flows: &Flows) {
+    /// Writes what a drain of an agent has changed.
+    pub fn write_remote(&self, host: &str, flows: &Flows) {
         if !flows.capture.is_empty() {
             return;
         }

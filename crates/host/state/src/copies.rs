@@ -5,9 +5,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use skua_flow::{ConversationOwner, Finding, FlowLine, FlowRecord, Found, Query, Rate, View};
 use skua_socket::Owner;
-use skua_sources::FlowPlace;
 
-use crate::state::{Shared, State, interface_at};
+use crate::{
+    place::{FlowPlace, interface_at},
+    state::{Shared, State},
+};
 
 /// Records that are copied under one lock at most, with those of the same conversations at other points.
 pub const PAGE: usize = 256;

@@ -9,7 +9,7 @@ use skua_topology::{Change, Config, Edge, Export, Map, Node, Patch, SharedGraph,
 use uuid::Uuid;
 
 use crate::{
-    fleet::{Fleet, FleetSettings, session::Session},
+    analyzer::{Fleet, FleetSettings, session::Session},
     protocol::{
         Flows, FromAgent, Incoming, MESSAGE, PROTOCOL, Party, TEXT, is_sound, read_flows, read_text,
     },
@@ -22,7 +22,7 @@ fn fleet(graph: &SharedGraph, patience: Duration) -> Fleet {
         patience,
         signer: None,
     };
-    Fleet::new(graph.clone(), settings, None).unwrap()
+    Fleet::new(graph.clone(), settings).unwrap()
 }
 
 fn hello(host: &str, instance: Uuid) -> FromAgent {

@@ -13,7 +13,7 @@ use skua_process::host::unix_ms;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
-    fleet::{Fleet, ReportedMetadata},
+    analyzer::{Fleet, ReportedMetadata},
     protocol::{Flows, FromAgent},
 };
 

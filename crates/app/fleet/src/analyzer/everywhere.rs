@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::fleet::Fleet;
+use crate::analyzer::Fleet;
 
 /// How long to wait until a capture that could not be started here is tried again.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -12,15 +12,15 @@ use anyhow::Context as _;
 use skua_config as config;
 use skua_flow::FlowRecord;
 use skua_output as output;
-use skua_sources::{FlowPast, FlowPlace, FlowView, VisitCaptured, VisitChange, Wanted};
+use skua_sources::{FlowPast, FlowView, VisitCaptured, VisitChange, Wanted};
+use skua_state::{FlowPlace, Observers, State};
 use skua_store::{
     FlowBatch, FlowChange, FlowContext, GraphJournal, Limits, Store, StoreConfig, StoreStats,
 };
 use skua_topology::SharedGraph;
-use skua_watch::state::{Observers, State};
 use uuid::Uuid;
 
-use crate::protocol::Flows;
+use skua_fleet::protocol::Flows;
 
 /// What is kept on disk.
 pub struct History {
@@ -115,7 +115,9 @@ impl HistoryWriter {
             }),
         });
         let theirs = history.clone();
-        observers.add(Arc::new(move |capture, state| theirs.take(capture, state)));
+        observers.add(Arc::new(move |capture, state| {
+            theirs.append_drain(capture, state)
+        }));
         Ok(Self {
             history,
             directory,
@@ -130,8 +132,8 @@ impl HistoryWriter {
 }
 
 impl History {
-    /// Takes what a drain changed.
-    fn take(&self, capture: Option<Uuid>, state: &State) {
+    /// Appends what a drain has changed.
+    fn append_drain(&self, capture: Option<Uuid>, state: &State) {
         let mut taken = self.taken();
         let untold = state.store.dropped_unreported();
         if untold > 0 {
@@ -160,8 +162,8 @@ impl History {
         }
     }
 
-    /// Takes what an agent told of drains.
-    pub fn take_remote(&self, host: &str, flows: &Flows) {
+    /// Appends what a drain of an agent has changed.
+    pub fn append_remote(&self, host: &str, flows: &Flows) {
         let mut taken = self.taken();
         let batch = &mut taken.batch;
         for record in &flows.records {

@@ -1,9 +1,7 @@
 //! What the probe's thread and the API share.
 
 use skua_flow::{FlowRecord, FlowStore, FlowUpdate, StoreLimits, Summary};
-use skua_probe::{Account, Watched};
-use skua_process::host::unix_ns;
-use skua_sources::FlowPlace;
+use skua_probe::{Account, Watched, unix_ns};
 use skua_topology::{IndexKey, Lookup, SharedGraph, Value};
 use std::{
     borrow::Cow,
@@ -21,6 +19,7 @@ use uuid::Uuid;
 
 use crate::{
     drain_lock::{DrainGuard, DrainLock, ReadGuard},
+    place::{FlowPlace, interface_at},
     sockets::Sockets,
 };
 
@@ -344,16 +343,8 @@ impl State {
     }
 }
 
-/// Name of the interface at a place where a record was captured, its index when it has none.
-pub fn interface_at<'a>(place: &'a FlowPlace, record: &FlowRecord) -> Cow<'a, str> {
-    match &*place.interface {
-        "" => format!("if{}", record.key.ifindex).into(),
-        name => name.into(),
-    }
-}
-
 /// `TID` of the node of an interface of a host. Other hosts have namespaces with the same numbers.
-pub fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Option<Box<str>> {
+fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Option<Box<str>> {
     let index = IndexKey::of(&Value::Int(ifindex.into()))?;
     let graph = graph.read();
     let mut tid = None;

@@ -2,7 +2,8 @@
 
 use skua_flow::{FlowRecord, FlowStore, StoreLimits};
 use skua_query::RawPacket;
-use skua_sources::{FlowPlace, FlowSet, FlowView, Wanted};
+use skua_sources::{FlowSet, FlowView, Wanted};
+use skua_state::FlowPlace;
 use std::{
     collections::{HashMap, HashSet},
     ops::ControlFlow,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    fleet::parties::Parties,
+    analyzer::parties::Parties,
     protocol::{Flows, Party},
 };
 

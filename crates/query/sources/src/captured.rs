@@ -2,14 +2,10 @@
 
 use skua_flow::FlowRecord;
 use skua_query::RawPacket;
-use skua_sources::{FlowPlace, FlowSet, FlowView, Wanted};
-use skua_watch::{
-    copies::FlowCopy,
-    state::{Shared, State},
-};
+use skua_state::{FlowPlace, Shared, State, captures::CaptureSet, copies::FlowCopy};
 use std::{ops::ControlFlow, sync::Arc};
 
-use crate::captures::run::CaptureSet;
+use crate::{FlowSet, FlowView, Wanted};
 
 /// Copies of the wanted flows in the places from `from` on, and where the next ones are.
 fn page(

@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde::de::DeserializeOwned;
 use skua_control::{Resources, alert::{ActionSettings, AlertManager}, capture::{Capture, CaptureManager, CaptureRunner, Running}, elements::UserGraph, injection::{InjectionLimits, Injections}};
-use skua_sources::Questions;
+use skua_sources::Querier;
 use skua_query::{Answer, Limits};
 use skua_topology::{Config, Graph, Map, Node, SharedGraph};
 use std::sync::{Arc, LazyLock, atomic::AtomicBool};
@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock, atomic::AtomicBool};
 /// Nobody finds anything, so no alert fires.
 struct Nothing;
 
-impl Questions for Nothing {
+impl Querier for Nothing {
     fn ask(&self, _: &str, _: Limits, _: &AtomicBool) -> Result<Answer, String> {
         Err("nobody is here to answer".into())
     }

@@ -1,4 +1,4 @@
-//! Threads that do something whenever the graph changes, and not too often.
+//! Threads that work a round whenever the graph changes, and not too often.
 
 use skua_topology::{Closer, SharedGraph};
 use std::{
@@ -8,16 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After a change others are waited for, so that many make one look.
+/// Time to wait after a change for others, so that one round serves many.
 pub(crate) const SETTLE: Duration = Duration::from_millis(50);
 
-/// Looking takes at most one part of so many of a core.
+/// Rounds take at most one part of so many of a core.
 const SHARE: u32 = 5;
 
-/// Events that wait; when more come, the graph is looked at all the same.
+/// Events that wait; when more come, a round follows all the same.
 const EVENTS: usize = 256;
 
-/// How long a thread waits for a change; it is told when it is to end.
+/// Time that a thread waits for a change; the closer wakes it at the end.
 const ATTENTION: Duration = Duration::from_secs(3_600);
 
 /// What has happened since the last wait.
@@ -89,7 +89,7 @@ impl Signal {
     }
 }
 
-/// Two threads: one is woken by the graph, the other looks. Dropping it ends both.
+/// Two threads: the graph wakes the first, the second works the rounds. Dropping it ends both.
 pub(crate) struct Follower {
     signal: Arc<Signal>,
     closer: Closer,
@@ -97,13 +97,13 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Calls `look` at once, whenever the graph has changed, when it is asked to, and after the time
-    /// that `look` returned.
+    /// Calls `round` at once, whenever the graph has changed, on a request, and after the time
+    /// that `round` returned.
     pub fn start(
         name: &str,
         graph: &SharedGraph,
         signal: Arc<Signal>,
-        mut look: impl FnMut(Happened) -> Duration + Send + 'static,
+        mut round: impl FnMut(Happened) -> Duration + Send + 'static,
     ) -> io::Result<Self> {
         let events = graph.write().subscribe(EVENTS);
         let closer = events.closer();
@@ -117,11 +117,11 @@ impl Follower {
                     return;
                 }
                 while events.try_next().is_some() {}
-                // Only now: what has happened meanwhile is seen by the look that follows.
+                // Only now: the round that follows sees what has happened meanwhile.
                 watched.change(|happened| happened.graph = true);
             }
         };
-        let looking = signal.clone();
+        let waiting = signal.clone();
         let work = move || {
             let mut happened = Happened {
                 graph: true,
@@ -130,12 +130,12 @@ impl Follower {
             };
             while !happened.end {
                 let began = Instant::now();
-                let patience = look(happened);
+                let patience = round(happened);
                 let rest = (began.elapsed() * (SHARE - 1)).min(patience);
-                if looking.wait_for_end(rest) {
+                if waiting.wait_for_end(rest) {
                     return;
                 }
-                happened = looking.wait(patience.saturating_sub(rest));
+                happened = waiting.wait(patience.saturating_sub(rest));
             }
         };
         let thread = |name: String| std::thread::Builder::new().name(name);

@@ -12,7 +12,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Something with an identifier that people can make, look at and delete.
+/// Something with an identifier that people can make, read and delete.
 pub trait Resource: Clone + Serialize + DeserializeOwned + Send {
     /// What it is called in messages.
     const KIND: &'static str;
@@ -90,7 +90,7 @@ impl<T: Resource> Resources<T> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes them down; what cannot be written is told, and lives on until the end of the process.
+    /// Writes them down; a warning names what cannot be written, which lives on until the end of the process.
     fn keep(&self, items: &BTreeMap<Uuid, T>) {
         let Some(file) = &self.file else { return };
         let all: Vec<&T> = items.values().filter(|item| item.is_kept()).collect();

@@ -19,7 +19,7 @@ use std::{
 /// More than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A web server that answers as it is told to, and hands over what it gets.
+/// A web server that answers with given statuses, and hands over what it gets.
 struct Server {
     address: String,
     bodies: mpsc::Receiver<Value>,
@@ -118,7 +118,7 @@ fn a_web_server_is_told_of_both_turns() {
     let (graph, server) = (graph(), Server::start(&[200]));
     let alerts = start(&graph, settings());
     let made = alerts.create(alert("a", &server.address)).unwrap();
-    let told = alerts.subscribe(10);
+    let events = alerts.subscribe(10);
     add(&graph, "a");
     let fired = server.next();
     assert_eq!(fired["UUID"], made.uuid.to_string());
@@ -133,7 +133,7 @@ fn a_web_server_is_told_of_both_turns() {
     let resolved = server.next();
     assert_eq!(resolved["State"], "resolved");
     assert_ne!(resolved["EventID"], fired["EventID"]);
-    let turns = [(); 2].map(|()| told.next(PATIENCE).unwrap().state);
+    let turns = [(); 2].map(|()| events.next(PATIENCE).unwrap().state);
     assert_eq!(turns, [AlertTurn::Fired, AlertTurn::Resolved]);
     wait_for("count of both", || alerts.counters().actions.delivered == 2);
     let counters = alerts.counters();

@@ -228,7 +228,7 @@ async fn apply(mut session: Session, what: Incoming) -> anyhow::Result<(Session,
     let turn = session.turn().await?;
     let work = move || -> anyhow::Result<(Session, Option<u64>)> {
         let accepted = match what {
-            Incoming::Message(message) => session.take(message).map(|()| None),
+            Incoming::Message(message) => session.apply(message).map(|()| None),
             Incoming::Flows(flows) => session.take_flows(flows).map(Some),
             Incoming::Nothing | Incoming::End => Ok(None),
         };

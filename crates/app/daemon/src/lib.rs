@@ -167,9 +167,9 @@ pub fn agent(arguments: &AgentArguments) -> anyhow::Result<()> {
         &arguments.analyzer,
     )?;
     let outbox = uplink.outbox();
-    storage
-        .observers
-        .add(Arc::new(move |capture, state| outbox.take(capture, state)));
+    storage.observers.add(Arc::new(move |capture, state| {
+        outbox.put_drain(capture, state)
+    }));
     for socket in server.sockets() {
         watch.session.own_sockets().mark(socket)?;
     }
@@ -298,7 +298,7 @@ impl Watch {
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
             observers.add(Arc::new(move |capture, state| {
                 if capture.is_none() {
-                    listening::tell(&listeners, state.sockets.as_ref());
+                    listening::update(&listeners, state.sockets.as_ref());
                 }
             }));
         }

@@ -55,8 +55,8 @@ impl Actions {
         };
         let elements = UserGraph::start(&engine.graph, |kind| config.resource_file(kind))?;
         let kept = Resources::open(config.resource_file("alerts").as_deref(), ALERTS);
-        let queries = Arc::new(engine.clone());
-        let alerts = AlertManager::start(&engine.graph, queries, kept, settings)?;
+        let querier = Arc::new(engine.clone());
+        let alerts = AlertManager::start(&engine.graph, querier, kept, settings)?;
         let kept = Resources::open(config.resource_file("taps").as_deref(), TAPS);
         let settings = TapSettings {
             allowed: config.policy.tap.is_allowed(),
@@ -110,7 +110,7 @@ impl Actions {
         &self.injections
     }
 
-    /// What tells of findings.
+    /// Alerts.
     pub fn alerts(&self) -> &Arc<AlertManager> {
         &self.alerts
     }

@@ -5,7 +5,7 @@ use skua_query::{
     Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
 use skua_sources::{
-    Always, Captured, FlowPast, FlowSet, Flows, KnownSockets, PcapFilters, Questions,
+    Always, Captured, FlowPast, FlowSet, Flows, KnownSockets, PcapFilters, Querier,
 };
 use skua_state::{Shared, captures::CaptureSets};
 use skua_topology::{Lookup, SharedGraph, Value};
@@ -148,7 +148,7 @@ impl QueryEngine {
     }
 }
 
-impl Questions for QueryEngine {
+impl Querier for QueryEngine {
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
         let found = |_: &Prepared, found: Option<Answer>| Ok(found);
         let found = self.ask(query, limits, cancel, found, false);

@@ -1,4 +1,4 @@
-//! A capture under way: the probe, the state it fills, and what ends it.
+//! A capture that runs: the probe, the state it fills, and what ends it.
 
 use std::{
     io::Read as _,
@@ -283,7 +283,7 @@ impl Session {
 
     /// Takes the sockets that have ended before there is no room for more.
     fn take_ended(&mut self) {
-        // Sock_diag tells each end at once: take many at a time.
+        // sock_diag reports each end at once: read many at a time.
         std::thread::sleep(TAKE_INTERVAL.saturating_sub(self.sockets_taken.elapsed()));
         self.sockets_taken = Instant::now();
         let shared = &self.shared;
@@ -312,7 +312,7 @@ impl Session {
         let namespaces = self.probe.namespaces();
         change(&mut |sockets| sockets.set_namespaces(&namespaces));
         if let Err(error) = sockets::drain(&mut **probe, now_ns, &mut change) {
-            tracing::warn!(%error, "sockets cannot be looked at");
+            tracing::warn!(%error, "sockets cannot be read");
         }
     }
 

@@ -57,8 +57,8 @@ pub struct Sent {
     pub datagrams: AtomicU64,
     /// Records in them, or packets.
     pub records: AtomicU64,
-    /// Records or packets that could not be sent, or that the collector's host refused (which is told of
-    /// one when the next one is sent).
+    /// Records or packets that could not be sent, or that the collector's host refused (the kernel
+    /// reports that of one when the next one is sent).
     pub failed: AtomicU64,
     /// Packets that waited too long to be sent.
     pub dropped: AtomicU64,

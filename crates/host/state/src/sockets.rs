@@ -59,7 +59,7 @@ impl Sockets {
         }
     }
 
-    /// Ends a look at what is open.
+    /// Ends a poll of open sockets.
     fn end_poll(&mut self, losses: SocketLosses) {
         self.store.end_poll(&self.owners);
         let owners = &mut self.owners;
@@ -142,7 +142,9 @@ impl Sockets {
 
 /// A socket as it was at a moment.
 pub struct SocketCopy {
+    /// The record.
     pub record: SocketRecord,
+    /// Its owner.
     pub owner: Option<Arc<Owner>>,
     service: Option<ServiceSide>,
 }
@@ -244,7 +246,7 @@ pub fn take_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(),
     )
 }
 
-/// Takes what has ended and looks at what is open.
+/// Takes what has ended, then polls what is open.
 pub fn drain(
     probe: &mut dyn SocketProbe,
     now_ns: u64,
@@ -253,13 +255,13 @@ pub fn drain(
     change(&mut |sockets| sockets.store.begin_drain(now_ns));
     take_ended(probe, change)?;
     change(&mut |sockets| sockets.store.begin_poll());
-    let looked = in_batches(change, Sockets::apply, |sink| {
+    let polled = in_batches(change, Sockets::apply, |sink| {
         probe.open(&mut |update| sink(*update))
     });
     change(&mut |sockets| sockets.owners.refresh());
-    // Without a look nothing is known to be gone.
-    looked?;
-    // What ended while the look went on, before its ports were used again by what the look has seen.
+    // Without a poll nothing is known to be gone.
+    polled?;
+    // What ended during the poll, before its ports were used again by what the poll has seen.
     take_ended(probe, change)?;
     let losses = probe.losses();
     change(&mut |sockets| sockets.end_poll(losses));

@@ -33,7 +33,7 @@ const NAMES_AT_MOST: usize = 65_536;
 /// other drain begins meanwhile; others may read.
 pub type Observer = dyn Fn(Option<Uuid>, &State) + Send + Sync;
 
-/// Who is told of drains.
+/// Observers of drains.
 #[derive(Clone, Default)]
 pub struct Observers(Arc<RwLock<Vec<Arc<Observer>>>>);
 
@@ -103,11 +103,11 @@ pub struct State {
     places: HashMap<(u16, u32), (u64, Arc<FlowPlace>)>,
     /// Which capture this is, none for what is always captured.
     capture: Option<Uuid>,
-    /// Where nodes of interfaces are looked for.
+    /// Has the nodes of interfaces.
     graph: Option<SharedGraph>,
-    /// The graph's last event when they were looked for; none when another interface has come since.
-    looked_at: Option<u64>,
-    /// Who is told of drains.
+    /// The graph's last event at the last search for nodes; none when another interface has come since.
+    searched_at: Option<u64>,
+    /// Observers of drains.
     observers: Observers,
     /// What those have whose interface is not known.
     nowhere: Arc<FlowPlace>,
@@ -148,7 +148,7 @@ impl State {
             places: HashMap::new(),
             capture: None,
             graph: None,
-            looked_at: None,
+            searched_at: None,
             observers: Observers::default(),
             nowhere: Arc::default(),
             drained_ns: 0,
@@ -185,8 +185,7 @@ impl State {
         };
     }
 
-    /// Asks once more whose those conversations are that began just before they were read: sockets were
-    /// looked at since.
+    /// Finds owners of the conversations that began just before a drain: the poll of sockets has come since.
     pub fn join_late(&mut self) {
         if let Some(sockets) = &mut self.sockets {
             sockets.sweep(self.store.iter());
@@ -216,8 +215,7 @@ impl State {
         }
     }
 
-    /// Says on which host and for which capture this is, where its interfaces are nodes, and who is
-    /// told of drains.
+    /// Sets the host, the capture, the graph that has the nodes of its interfaces, and the observers of drains.
     pub fn set_origin(
         &mut self,
         host: &str,
@@ -286,11 +284,11 @@ impl State {
         };
         self.places
             .insert(key, (interface.netns_inode, Arc::new(place)));
-        self.looked_at = None;
+        self.searched_at = None;
     }
 
-    /// The graph and its last event, when there are interfaces without a node and the graph has changed since they
-    /// were looked for.
+    /// The graph and its last event, when there are interfaces without a node and the graph has changed since the
+    /// last search for them.
     fn new_nodes(&self) -> Option<(&SharedGraph, u64)> {
         let graph = self.graph.as_ref()?;
         let nameless = |(_, place): &(u64, Arc<FlowPlace>)| place.node.is_empty();
@@ -298,16 +296,16 @@ impl State {
             return None;
         }
         let event = graph.read().last_event();
-        (self.looked_at != Some(event)).then_some((graph, event))
+        (self.searched_at != Some(event)).then_some((graph, event))
     }
 
-    /// Looks for the nodes of interfaces that have none yet, when there may be others than at the last look.
+    /// Finds the nodes of interfaces that have none yet, when the graph may have others than at the last search.
     pub fn find_nodes(&mut self) {
         let Some((graph, event)) = self.new_nodes() else {
             return;
         };
         let graph = graph.clone();
-        self.looked_at = Some(event);
+        self.searched_at = Some(event);
         for ((_, ifindex), (inode, place)) in &mut self.places {
             if place.node.is_empty()
                 && let Some(node) = node_of(&graph, &place.host, *inode, *ifindex)

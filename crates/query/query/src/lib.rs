@@ -61,15 +61,6 @@ impl Prepared {
     }
 }
 
-/// What a query yields; it is read and checked for that, but not carried out.
-pub fn yields(text: &str, now: i64) -> Result<check::Kind, QueryError> {
-    let query = syntax::parse(text, &SyntaxLimits::default())?;
-    check::check(&query, now)?;
-    let kind = check::Kind::Graph;
-    let step = |kind: check::Kind, step: &syntax::Step| kind.after(step.name).unwrap_or(kind);
-    Ok(query.steps.iter().fold(kind, step))
-}
-
 /// Answers a query with the usual limits.
 pub fn query(text: &str, sources: Sources<'_>, now: i64) -> Result<Answer, QueryError> {
     let prepared = Prepared::new(text, &SyntaxLimits::default(), &sources, now)?;

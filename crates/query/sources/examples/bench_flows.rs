@@ -187,7 +187,7 @@ fn fill(set: &Always, past: &Past) {
     }
 }
 
-/// Drains until told to stop.
+/// Drains until `stop` is set.
 fn change(set: &Always, past: &Past, begun: u64, stop: &AtomicBool) {
     let mut batch = FlowBatch::new();
     let (mut next, mut due) = (0, Instant::now());

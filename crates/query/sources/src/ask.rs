@@ -1,4 +1,4 @@
-//! Asking the graph, and what else there is, from the inside.
+//! Queries that Skua itself asks: those of captures, taps, alerts and rules.
 
 use crate::filters::PcapFilters;
 use skua_query::{
@@ -12,23 +12,23 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Somebody who answers queries.
-pub trait Questions: Send + Sync {
+/// Answers queries.
+pub trait Querier: Send + Sync {
     /// Answers a query within limits; the error says where in the query what is wrong.
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String>;
 }
 
-impl Questions for SharedGraph {
+impl Querier for SharedGraph {
     /// Of the graph alone: flows cannot be asked for.
     fn ask(&self, query: &str, limits: Limits, cancel: &AtomicBool) -> Result<Answer, String> {
         let sources = Sources {
             filters: Some(&PcapFilters),
             ..Sources::graph(self)
         };
-        let told = |error: skua_query::QueryError| error.render(query);
-        let prepared =
-            Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms()).map_err(told)?;
-        prepared.run(sources, limits, cancel).map_err(told)
+        let rendered = |error: skua_query::QueryError| error.render(query);
+        let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms())
+            .map_err(rendered)?;
+        prepared.run(sources, limits, cancel).map_err(rendered)
     }
 }
 

@@ -64,8 +64,8 @@ impl FlowSet for Always {
     }
 }
 
-/// The flows of a capture. Whose they are is looked up when somebody asks, among the sockets that
-/// there are or were until a moment ago.
+/// The flows of a capture. A query looks their owners up, among the sockets that there are or were until a
+/// moment ago.
 pub struct Captured {
     /// The capture.
     pub set: CaptureSet,

@@ -98,7 +98,7 @@ fn defined(f: &FlowView<'_>, field: &Field, visit: &mut Visit<'_>) -> bool {
     }
 }
 
-/// Short text on the stack: fields are compared for each flow that is looked at.
+/// Short text on the stack: conditions compare fields of each flow.
 struct Text {
     bytes: [u8; 64],
     length: usize,
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    fn with<T>(update: &FlowUpdate, look: impl FnOnce(&FlowView<'_>) -> T) -> T {
+    fn with<T>(update: &FlowUpdate, read: impl FnOnce(&FlowView<'_>) -> T) -> T {
         let record = FlowRecord::new(update, 1, 1, 1_003_000_000_000, 10_000_000_000);
         let place = Arc::new(FlowPlace {
             host: "here".into(),
@@ -407,7 +407,7 @@ mod tests {
             node: "tid-3".into(),
             ..FlowPlace::default()
         });
-        look(&FlowView {
+        read(&FlowView {
             record: &record,
             place: &place,
             parties: Default::default(),

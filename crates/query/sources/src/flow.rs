@@ -7,7 +7,7 @@ use skua_state::FlowPlace;
 use skua_topology::{Map, Value};
 use std::{any::Any, sync::Arc};
 
-/// A flow with all that is known of it, as long as its store is looked at.
+/// A flow with all that is known of it, while it is visited.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowView<'a> {
     /// The record.

@@ -11,7 +11,7 @@ mod sockets;
 mod source;
 mod wanted;
 
-pub use ask::Questions;
+pub use ask::Querier;
 pub use captured::{Always, Captured};
 pub use filters::PcapFilters;
 pub use flow::{FlowView, KeptFlow};

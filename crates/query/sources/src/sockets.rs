@@ -89,7 +89,7 @@ impl KnownSockets {
         };
         let exact = found(local, Some(remote));
         let chosen = if exact.is_empty() {
-            // One socket for many peers: only its owner tells that it is this one.
+            // One socket for many peers: only its owner shows that it is this one.
             let mut addresses = vec![local.ip()];
             addresses.extend(["0.0.0.0", "::"].into_iter().filter_map(unspecified));
             let at = |address| found(SocketAddr::new(address, local.port()), None);
@@ -148,7 +148,7 @@ impl SocketSource for KnownSockets {
         let (Some(of), true) = (Of::node(node), here) else {
             // Who made the node may have said.
             return Ok(match node.metadata.get("Sockets") {
-                Some(Value::List(told)) => told.to_vec(),
+                Some(Value::List(sockets)) => sockets.to_vec(),
                 _ => Vec::new(),
             });
         };

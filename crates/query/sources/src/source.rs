@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// Flows that are looked at under one lock.
+/// Places of a store that are read under one lock.
 const PART: u32 = 1_024;
 
 /// For how long a flow that has ended still counts as one of now, in ms after its last packet.
@@ -245,7 +245,7 @@ impl FlowSource for Flows {
     }
 
     fn estimate(&self, key: &str, value: &IndexKey) -> Option<usize> {
-        // No index, but a look at the record alone instead of at all that is known of the flow.
+        // No index, but only the record is read instead of all that is known of the flow.
         Wanted::by(key, value)?.estimate()
     }
 

@@ -1,5 +1,5 @@
-//! Which flows are worth a look, told from the record alone: most are passed over before anything else is
-//! made of them.
+//! Which flows a query may want, by the record alone: most are passed over before anything else is made of
+//! them.
 
 use skua_flow::{Endpoint, FlowRecord, FlowStore, Network};
 use skua_topology::IndexKey;
@@ -28,7 +28,7 @@ pub enum Wanted {
     },
 }
 
-/// At most so many flows are found by an address, and by a port: that only says what to look by first.
+/// At most so many flows are found by an address, and by a port: the planner chooses the first look-up by that.
 const BY_ADDRESS: usize = 1_000_000;
 const BY_PORT: usize = 100_000_000;
 
@@ -41,7 +41,7 @@ fn number(value: &IndexKey) -> Option<u16> {
 }
 
 impl Wanted {
-    /// Those with a value under a key; none when that cannot be told from the record alone.
+    /// Those with a value under a key; none when the record alone does not show that.
     pub fn by(key: &str, value: &IndexKey) -> Option<Self> {
         let (layer, side) = key.split_once('.')?;
         let a = match side {

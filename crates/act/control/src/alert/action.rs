@@ -22,7 +22,7 @@ const MAX_FILE: i64 = 64 << 20;
 /// Bytes of a command's output that are kept for the log.
 const MAX_OUTPUT: u64 = 4 << 10;
 
-/// How often a command is looked after.
+/// Time between two checks whether a command has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What actions may do.
@@ -59,7 +59,7 @@ impl Default for ActionSettings {
 /// What is to be done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
-    /// Nothing: who subscribes is told.
+    /// Nothing: only subscribers get the event.
     None,
     /// POST to a web server.
     Webhook(String),
@@ -207,7 +207,7 @@ fn append(directory: &Path, path: &Path, event: &[u8]) -> Result<(), Failure> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let base = open(directory, flags, Mode::empty())
         .map_err(|error| for_good(format!("{}: {error}", directory.display())))?;
-    let told = |error: rustix::io::Errno| for_good(format!("{}: {error}", path.display()));
+    let failed = |error: rustix::io::Errno| for_good(format!("{}: {error}", path.display()));
     let file = openat2(
         &base,
         path,
@@ -216,8 +216,8 @@ fn append(directory: &Path, path: &Path, event: &[u8]) -> Result<(), Failure> {
         Mode::RUSR | Mode::WUSR,
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
     )
-    .map_err(told)?;
-    let stat = fstat(&file).map_err(told)?;
+    .map_err(failed)?;
+    let stat = fstat(&file).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(for_good(format!("{}: no regular file", path.display())));
     }
@@ -228,7 +228,7 @@ fn append(directory: &Path, path: &Path, event: &[u8]) -> Result<(), Failure> {
             stat.st_size
         )));
     }
-    fcntl_setfl(&file, OFlags::APPEND).map_err(told)?;
+    fcntl_setfl(&file, OFlags::APPEND).map_err(failed)?;
     let mut line = event.to_vec();
     line.push(b'\n');
     // In one piece, so that lines of several writers do not mix.

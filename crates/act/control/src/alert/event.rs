@@ -1,4 +1,4 @@
-//! What is told of an alert.
+//! The event of an alert, as actions and subscribers get it.
 
 use super::Alert;
 use serde::Serialize;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use skua_query::{Answer, output};
 use uuid::Uuid;
 
-/// Elements of an answer that are told.
+/// Elements of an answer in an event at most.
 const MOST_ELEMENTS: usize = 20;
 
-/// Bytes of JSON of an answer that are told.
+/// Bytes of JSON of an answer in an event at most.
 const MOST_BYTES: usize = 64 << 10;
 
 /// What has happened.
@@ -89,7 +89,7 @@ pub(super) fn value(answer: &Answer) -> f64 {
     }
 }
 
-/// The answer as JSON as far as it is told, and whether that is not all.
+/// The answer as JSON within these limits, and whether that is not all.
 fn bounded(mut answer: Answer) -> (Value, bool) {
     let whole = answer.len();
     match &mut answer {

@@ -12,7 +12,7 @@ use crate::{
 };
 use serde::Serialize;
 use skua_sources::{
-    Questions,
+    Querier,
     ask::{self, unix_ms},
 };
 use skua_topology::SharedGraph;
@@ -27,10 +27,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How long nobody looks whether alerts end by themselves.
+/// Time between rounds that find alerts which have expired.
 const ATTENTION: Duration = Duration::from_secs(10);
 
-/// How long nobody looks when there are no alerts.
+/// Time between rounds without alerts.
 const REST: Duration = Duration::from_secs(3_600);
 
 /// Why something cannot be done with alerts.
@@ -107,7 +107,7 @@ impl AlertManager {
     /// No thread can be started.
     pub fn start(
         graph: &SharedGraph,
-        questions: Arc<dyn Questions>,
+        querier: Arc<dyn Querier>,
         alerts: Resources<Alert>,
         settings: ActionSettings,
     ) -> std::io::Result<Self> {
@@ -121,11 +121,11 @@ impl AlertManager {
         });
         let signal = Arc::new(Signal::default());
         let theirs = inner.clone();
-        let mut rounds = Rounds::new(questions);
+        let mut rounds = Rounds::new(querier);
         let began = Instant::now();
-        let look = move |happened: Happened| theirs.look(&mut rounds, began, happened);
+        let round = move |happened: Happened| theirs.round(&mut rounds, began, happened);
         Ok(Self {
-            _follower: Follower::start("alerts", graph, signal.clone(), look)?,
+            _follower: Follower::start("alerts", graph, signal.clone(), round)?,
             signal,
             inner,
         })
@@ -243,8 +243,8 @@ impl Inner {
         subscribers.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A round; returns how long there is nothing to do.
-    fn look(&self, rounds: &mut Rounds, began: Instant, happened: Happened) -> Duration {
+    /// A round; returns the time until the next one.
+    fn round(&self, rounds: &mut Rounds, began: Instant, happened: Happened) -> Duration {
         let (now, time) = (began.elapsed(), unix_ms());
         let (gone, _) = self.alerts.expire(time);
         if happened.asked || !gone.is_empty() {
@@ -256,7 +256,7 @@ impl Inner {
         let round = rounds.round(now, time, happened.graph, &self.cancel);
         *self.status() = rounds.status();
         let next = round.next;
-        self.tell(round);
+        self.publish(round);
         let next = next.map(|next| next.saturating_sub(began.elapsed()));
         let attention = match self.alerts.is_empty() {
             // Whoever makes one says so.
@@ -266,7 +266,8 @@ impl Inner {
         next.map_or(attention, |next| next.min(attention))
     }
 
-    fn tell(&self, round: Round) {
+    /// Counts what a round has found, and sends its events to actions and subscribers.
+    fn publish(&self, round: Round) {
         let count = |counter: &AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
         count(&self.counters.asked, round.asked);
         count(&self.counters.unanswered, round.failed);

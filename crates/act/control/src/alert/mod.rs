@@ -19,7 +19,7 @@ pub use event::{AlertEvent, AlertTurn};
 pub use manager::{AlertCounters, AlertError, AlertManager, AlertSubscription};
 pub use rounds::AlertStatus;
 
-/// Shortest time between two looks.
+/// Shortest time between two evaluations.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest times that are understood: a year.

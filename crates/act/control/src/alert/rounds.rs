@@ -4,7 +4,7 @@ use super::{Alert, AlertEvent, Trigger, event, watch::Watch};
 use crate::resource::Resource as _;
 use serde::Serialize;
 use skua_query::Limits;
-use skua_sources::Questions;
+use skua_sources::Querier;
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},
@@ -13,7 +13,7 @@ use std::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// How often an alert on the graph is looked at when the graph does not change: flows do.
+/// Time until an alert on the graph is evaluated although the graph has not changed: flows change without it.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
 /// Time that a query may take.
@@ -44,7 +44,7 @@ struct Watched {
     trigger: Trigger,
     hold: Duration,
     watch: Watch,
-    /// When it is to be looked at again at the latest.
+    /// Time of the next evaluation at the latest.
     due: Duration,
     status: AlertStatus,
 }
@@ -61,14 +61,14 @@ pub(super) struct Round {
 
 /// All alerts with what is known of each.
 pub(super) struct Rounds {
-    questions: Arc<dyn Questions>,
+    querier: Arc<dyn Querier>,
     watched: BTreeMap<Uuid, Watched>,
 }
 
 impl Rounds {
-    pub fn new(questions: Arc<dyn Questions>) -> Self {
+    pub fn new(querier: Arc<dyn Querier>) -> Self {
         Self {
-            questions,
+            querier,
             watched: BTreeMap::new(),
         }
     }
@@ -110,7 +110,7 @@ impl Rounds {
         for watched in self.watched.values_mut() {
             if now >= watched.due || (changed && watched.trigger == Trigger::Graph) {
                 round.asked += 1;
-                match watched.look(&*self.questions, now, time, cancel) {
+                match watched.evaluate(&*self.querier, now, time, cancel) {
                     Ok(event) => round.events.extend(event),
                     Err(()) => round.failed += 1,
                 }
@@ -120,7 +120,7 @@ impl Rounds {
         round
     }
 
-    /// How all fare.
+    /// The status of each alert.
     pub fn status(&self) -> BTreeMap<Uuid, AlertStatus> {
         let all = self.watched.iter();
         all.map(|(id, watched)| (*id, watched.status.clone()))
@@ -129,9 +129,9 @@ impl Rounds {
 }
 
 impl Watched {
-    fn look(
+    fn evaluate(
         &mut self,
-        questions: &dyn Questions,
+        querier: &dyn Querier,
         now: Duration,
         time: i64,
         cancel: &AtomicBool,
@@ -145,7 +145,7 @@ impl Watched {
             Trigger::Every(interval) => interval,
         };
         self.due = now + regular;
-        let answer = match questions.ask(&self.alert.expression, limits, cancel) {
+        let answer = match querier.ask(&self.alert.expression, limits, cancel) {
             Ok(answer) => answer,
             Err(error) => {
                 // Nothing is known: it stays as it is.

@@ -18,7 +18,7 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    /// Takes what a look at `now` has shown.
+    /// Takes the result of the evaluation at `now`.
     pub fn step(&mut self, so: bool, now: Duration, hold: Duration) -> Option<AlertTurn> {
         let since = match (*self, so) {
             (Self::Quiet, true) | (Self::Firing, false) => now,
@@ -45,7 +45,7 @@ impl Watch {
         })
     }
 
-    /// When it has to be looked at again even if nothing happens.
+    /// Time of the next evaluation even if nothing happens.
     pub fn due(&self, hold: Duration) -> Option<Duration> {
         match self {
             Self::Rising(since) | Self::Falling(since) => Some(*since + hold),

@@ -1,4 +1,4 @@
-//! Captures follow their queries: whenever the graph changes the nodes are looked for again.
+//! Captures follow their queries: a thread finds the nodes again whenever the graph changes.
 
 use super::{
     Capture,
@@ -6,9 +6,11 @@ use super::{
 };
 use crate::resource::{Resource as _, ResourceError, Resources};
 use serde::{Deserialize, Serialize};
-use skua_query::{Answer, Limits, Prepared, Sources, check::Kind, syntax::SyntaxLimits};
-use skua_sources::PcapFilters;
-use skua_topology::{Map, Node, Patch, SharedGraph, Value};
+use skua_sources::{
+    PcapFilters,
+    ask::{self, unix_ms},
+};
+use skua_topology::{Map, Patch, SharedGraph, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
@@ -17,20 +19,20 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 use uuid::Uuid;
 
-/// After a change others are waited for, so that many make one look.
+/// Time to wait after a change for others, so that one round serves many.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Looking takes at most one part of so many of a core.
+/// A round takes at most one part of so many of a core.
 const SHARE: u32 = 10;
 
-/// How long nothing may happen until states are looked at again.
+/// Time without a change until the states are read again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Events that wait; when more come, the graph is looked at all the same.
+/// Events that wait; when more come, a round follows all the same.
 const EVENTS: usize = 1_024;
 
 /// Metadata of nodes that says what captures them.
@@ -105,8 +107,8 @@ struct Run {
 #[derive(Default)]
 struct State {
     runs: BTreeMap<Uuid, Run>,
-    /// What was written to nodes, by their identifiers.
-    told: BTreeSet<Arc<str>>,
+    /// Identifiers of the nodes that have an entry of ours.
+    noted: BTreeSet<Arc<str>>,
 }
 
 struct Inner {
@@ -135,11 +137,6 @@ pub enum CaptureError {
 pub struct CaptureManager {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 impl CaptureManager {
@@ -179,7 +176,7 @@ impl CaptureManager {
             .map_err(CaptureError::Wrong)?;
         capture.create_time = unix_ms();
         let capture = self.inner.captures.add(capture)?;
-        self.inner.look();
+        self.inner.reconcile();
         self.inner.notify();
         Ok(capture)
     }
@@ -189,7 +186,7 @@ impl CaptureManager {
         let capture = self.inner.captures.remove(id)?;
         let run = self.inner.state().runs.remove(&capture.uuid);
         drop(run);
-        self.inner.look();
+        self.inner.reconcile();
         Ok(capture)
     }
 
@@ -234,16 +231,12 @@ impl Drop for CaptureManager {
     }
 }
 
-/// What is wrong with a capture, whoever runs it.
+/// What is wrong with a capture, on any host.
 fn check(capture: &Capture) -> Result<(), String> {
     if capture.gremlin_query.trim().is_empty() {
         return Err("GremlinQuery is missing: which nodes are to be captured?".into());
     }
-    let query = &*capture.gremlin_query;
-    match skua_query::yields(query, unix_ms()).map_err(|error| error.render(query))? {
-        Kind::Nodes | Kind::Paths => {}
-        _ => return Err(format!("`{query}` yields no nodes to capture on")),
-    }
+    ask::check_nodes(&capture.gremlin_query)?;
     if !capture.bpf_filter.is_empty() {
         use skua_query::PacketFilters as _;
         drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
@@ -263,31 +256,14 @@ fn check(capture: &Capture) -> Result<(), String> {
     Ok(())
 }
 
-/// The nodes that a query finds.
-fn nodes(graph: &SharedGraph, query: &str) -> Result<Vec<Arc<Node>>, String> {
-    let sources = Sources::graph(graph);
-    let told = |error: skua_query::QueryError| error.render(query);
-    let prepared =
-        Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms()).map_err(told)?;
-    let cancel = AtomicBool::new(false);
-    match prepared
-        .run(sources, Limits::default(), &cancel)
-        .map_err(told)?
-    {
-        Answer::Nodes(nodes) => Ok(nodes),
-        Answer::Paths(paths) => Ok(paths.into_iter().flatten().collect()),
-        _ => Err(format!("`{query}` yields no nodes to capture on")),
-    }
-}
-
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What panicked half-way is looked at again with the next change.
+        // After a panic the next change repairs what is half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn notify(&self) {
-        // Whoever is about to rest has looked before or is told.
+        // A thread that is about to wait has read the change, or is woken.
         drop(self.resting.lock());
         self.wake.notify_all();
     }
@@ -301,14 +277,14 @@ impl Inner {
 
     fn follow(&self) {
         while !self.stop.load(Ordering::Acquire) {
-            // Without captures nobody has to look at anything.
+            // Without captures there is nothing to follow.
             self.rest(|| self.captures.is_empty());
             let events = self.graph.write().subscribe(EVENTS);
             while !self.stop.load(Ordering::Acquire) && !self.captures.is_empty() {
                 let began = Instant::now();
-                self.look();
+                self.reconcile();
                 std::thread::sleep((began.elapsed() * SHARE).max(SETTLE));
-                // What came meanwhile is seen with the next look; our own notes on nodes came, too.
+                // The next round sees what came meanwhile; our own changes of nodes are among it.
                 let mut came = false;
                 while events.try_next().is_some() {
                     came = true;
@@ -318,15 +294,15 @@ impl Inner {
                     let _ = events.next(PATIENCE);
                 }
             }
-            self.look();
+            self.reconcile();
         }
         let mut state = self.state();
         state.runs.clear();
-        self.tell(&mut state);
+        self.annotate_nodes(&mut state);
     }
 
-    /// Brings everything to what the graph and the captures say now.
-    fn look(&self) {
+    /// Starts, changes and ends captures as the graph and the list of captures are now.
+    fn reconcile(&self) {
         let (_, _) = self.captures.expire(unix_ms());
         let captures = self.captures.all();
         let mut state = self.state();
@@ -341,11 +317,11 @@ impl Inner {
             });
             self.bring_up_to_date(run);
         }
-        self.tell(&mut state);
+        self.annotate_nodes(&mut state);
     }
 
     fn bring_up_to_date(&self, run: &mut Run) {
-        let found = match nodes(&self.graph, &run.capture.gremlin_query) {
+        let found = match ask::nodes(&self.graph, &run.capture.gremlin_query) {
             Ok(found) => found,
             Err(error) => {
                 run.status.error = Some(error);
@@ -372,7 +348,7 @@ impl Inner {
                     run.status.error = None;
                 }
                 Err(error) => {
-                    // It is tried again with the next look.
+                    // The next round tries again.
                     run.status.error = Some(error);
                 }
             }
@@ -398,7 +374,7 @@ impl Inner {
     }
 
     /// Writes to nodes what captures them.
-    fn tell(&self, state: &mut State) {
+    fn annotate_nodes(&self, state: &mut State) {
         let mut now: BTreeMap<Arc<str>, Vec<Value>> = BTreeMap::new();
         for run in state.runs.values() {
             for (point, state) in &run.status.nodes {
@@ -433,7 +409,7 @@ impl Inner {
             None => Patch::Remove(CAPTURES.into()),
         };
         let time = unix_ms();
-        let gone = state.told.iter().filter(|node| !now.contains_key(*node));
+        let gone = state.noted.iter().filter(|node| !now.contains_key(*node));
         // What the node has counts, not what was written: others write there, too.
         let graph = self.graph.read();
         let has = |node: &str, value: &Value| {
@@ -446,7 +422,7 @@ impl Inner {
             .chain(changed.map(|(node, value)| (node.clone(), key(Some(value.clone())))))
             .collect();
         drop(graph);
-        state.told = now.into_keys().collect();
+        state.noted = now.into_keys().collect();
         if patches.is_empty() {
             return;
         }
@@ -461,6 +437,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use skua_topology::Node;
     use std::sync::mpsc;
 
     /// Tells what it is asked to do.

@@ -95,7 +95,7 @@ pub struct Capture {
     pub name: String,
     /// For people.
     pub description: String,
-    /// Pcap expression; only matching packets are looked at.
+    /// Pcap expression; only matching packets are captured.
     #[serde(rename = "BPFFilter")]
     pub bpf_filter: String,
     /// Bytes that are kept of a packet, 0 for all.
@@ -114,7 +114,7 @@ pub struct Capture {
     /// Layers behind the transport to read, as bits: refused, for none are read.
     #[serde(skip_serializing_if = "is_zero")]
     pub extra_layers: u32,
-    /// L2 or L3; conversations are always told apart from layer 3 on, and the answer says so.
+    /// L2 or L3; conversations are always distinguished from layer 3 on, and the answer says so.
     pub layer_key_mode: String,
     /// Ignored: how often it runs is only answered.
     #[serde(skip_serializing)]

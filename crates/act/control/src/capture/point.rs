@@ -33,7 +33,7 @@ pub struct NodePoint {
 enum CaptureSite {
     /// Interfaces of the kernel.
     Interface,
-    /// Any node: what others tell is counted there.
+    /// Any node: the records that exporters send are counted there.
     Node,
     /// Ports of DPDK.
     DpdkPort,

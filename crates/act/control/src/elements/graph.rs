@@ -32,7 +32,7 @@ const PART: usize = 1_024;
 /// Elements that a list shows at most.
 const MAX_LISTED: usize = 200_000;
 
-/// How long nothing may happen until the graph is looked at again.
+/// Time without a change until the next round.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node that is to be made, as Skydive's clients send it; what they send besides is passed over.
@@ -157,11 +157,11 @@ impl UserGraph {
         inner.sweep();
         inner.apply();
         let theirs = inner.clone();
-        let look = move |_| {
+        let round = move |_| {
             theirs.apply();
             PATIENCE
         };
-        let follower = Follower::start("elements", graph, Arc::new(Signal::default()), look);
+        let follower = Follower::start("elements", graph, Arc::new(Signal::default()), round);
         let follower = follower.map_err(|error| ResourceError::File {
             path: "elements".into(),
             error,
@@ -453,7 +453,7 @@ impl UserGraph {
 impl Inner {
     /// Keeps the graph from being brought to what is wanted, while that changes.
     fn applied(&self) -> MutexGuard<'_, Applied> {
-        // Whoever panicked has left what is looked at again now.
+        // After a panic this round repairs what is half done.
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use skua_inject::{Mac, Point};
 use skua_query::{Answer, Limits};
-use skua_sources::{Questions as _, ask};
+use skua_sources::{Querier as _, ask};
 use skua_topology::{Map, Node, SharedGraph, Value};
 use std::{
     net::IpAddr,

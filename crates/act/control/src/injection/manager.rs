@@ -546,7 +546,7 @@ mod tests {
         let good = serde_json::json!({
             "Src": "G.V()", "DstIP": "10.0.0.2", "DstMAC": "02:00:00:00:00:02", "Count": 7,
         });
-        // All is right but the namespace, which is looked for last.
+        // All is right but the namespace, which is checked last.
         assert!(refused(usual, good.clone()).contains("inode number 1"));
         let none = InjectionLimits {
             at_once: 0,
@@ -595,8 +595,8 @@ mod tests {
             for (key, value) in change.as_object().unwrap() {
                 asked[key] = value.clone();
             }
-            let told = refused(usual, asked);
-            assert!(told.contains(says), "{change}: {told}");
+            let error = refused(usual, asked);
+            assert!(error.contains(says), "{change}: {error}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Holders {
 
 /// Knows the sockets of this host and whose they are.
 pub trait SocketFinder: Send + Sync {
-    /// Looks for the sockets of each of these, with one look for all.
+    /// Finds the sockets of each of these, with one scan for all.
     ///
     /// # Errors
     /// Sockets are not known here; in words.

@@ -23,10 +23,10 @@ use std::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// How long nobody looks at sources and monitors when the graph does not change.
+/// Time between rounds when the graph does not change.
 const ATTENTION: Duration = Duration::from_secs(1);
 
-/// How long nobody looks when there are no taps.
+/// Time between rounds without taps.
 const REST: Duration = Duration::from_secs(3_600);
 
 /// What taps may do.
@@ -161,7 +161,7 @@ pub struct MonitorView {
     pub too_big: Amount,
     /// Could not be tagged, cut or encapsulated.
     pub failed: Amount,
-    /// Sent on the tap's own way by somebody else.
+    /// Sent on the tap's own veth pair by somebody else.
     pub strange: Amount,
 }
 
@@ -174,7 +174,7 @@ pub struct SocketsView {
     pub held: usize,
     /// How many did not fit.
     pub left_out: usize,
-    /// Whether connections are added as they begin, or by looks alone.
+    /// Whether connections are added as they begin, or by scans alone.
     pub prompt: bool,
 }
 
@@ -434,8 +434,8 @@ impl TapManager {
         });
         let signal = Arc::new(Signal::default());
         let theirs = inner.clone();
-        let look = move |_: Happened| theirs.look();
-        let follower = Follower::start("taps", graph, signal.clone(), look)
+        let round = move |_: Happened| theirs.reconcile();
+        let follower = Follower::start("taps", graph, signal.clone(), round)
             .map_err(|error| TapError::Wrong(error.to_string()))?;
         Ok(Self {
             _follower: follower,
@@ -469,7 +469,7 @@ impl TapManager {
         tap.who = who.to_owned();
         tap.declared = false;
         let sockets = self.inner.sockets_of(&tap).map_err(TapError::Wrong)?;
-        // The thread looks at it only when it runs.
+        // The thread reconciles it only when it runs.
         let mut runs = self.inner.runs();
         let tap = self.inner.taps.add(tap)?;
         let started = Run::start(&tap, spec);
@@ -480,7 +480,7 @@ impl TapManager {
                 return Err(TapError::Wrong(error));
             }
         };
-        run.look(&self.inner);
+        run.reconcile(&self.inner);
         run.set_sockets(sockets.as_ref());
         tracing::info!(
             who,
@@ -640,7 +640,7 @@ impl Run {
             }
         }
         self.tap = tap.clone();
-        self.look(inner);
+        self.reconcile(inner);
         Ok(())
     }
 
@@ -654,7 +654,8 @@ impl Run {
         }
     }
 
-    fn look(&mut self, inner: &Inner) {
+    /// Finds the sources again and attaches to them.
+    fn reconcile(&mut self, inner: &Inner) {
         let Some(running) = &mut self.running else {
             return;
         };
@@ -688,7 +689,7 @@ fn source(node: &Node) -> Option<Source> {
 
 impl Inner {
     fn runs(&self) -> MutexGuard<'_, BTreeMap<Uuid, Run>> {
-        // What panicked half-way is looked at again with the next change.
+        // After a panic the next change repairs what is half done.
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -722,9 +723,9 @@ impl Inner {
             .collect()
     }
 
-    /// Brings everything to what the graph and the taps say now; when to look again.
-    fn look(&self) -> Duration {
-        // First: whoever has sockets may wait for a look at them, and nobody is to wait for that.
+    /// Starts, changes and ends taps as the graph and the list of taps are now; returns the time until the next round.
+    fn reconcile(&self) -> Duration {
+        // Before the lock is taken: the finder may wait for a drain.
         let sockets = self.sockets();
         let mut runs = self.runs();
         if self.ended.load(Ordering::Acquire) {
@@ -758,7 +759,7 @@ impl Inner {
                     Err(error) => run.error = Some(error),
                 }
             }
-            run.look(self);
+            run.reconcile(self);
             match sockets.get(&tap.uuid) {
                 // It may want others by now.
                 Some((asked, Ok(found))) if *asked == Holders::of(&tap) => {

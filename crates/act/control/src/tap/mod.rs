@@ -46,7 +46,7 @@ pub struct Tap {
     /// Query that finds such interfaces, too.
     #[serde(alias = "gremlin_query")]
     pub gremlin_query: String,
-    /// Which way packets go.
+    /// Direction of the packets.
     #[serde(alias = "direction")]
     pub direction: TapDirection,
     /// Pcap expression; only matching packets are copied.

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use skua_fleet::protocol::Flows;
 
-/// Writes a table of a lake, and looks after the lake.
+/// Writes a table of a lake, and keeps the lake compact.
 pub struct LakeWriter {
     location: Location,
     writer: Writer,

@@ -17,7 +17,7 @@ use crate::protocol::{Flows, InterfaceRef, Party, RECORDS, number};
 /// Flows that wait, bytes; beyond, the oldest go and are counted.
 const WAITING: usize = 32 << 20;
 
-/// Places of a store that are looked at under one lock when all flows are told.
+/// Places of a store that are read under one lock when all flows are sent.
 const SCAN: u32 = 512;
 
 /// A message.
@@ -95,7 +95,7 @@ impl<'a> Packing<'a> {
         let none = [None, None];
         let (owners, of) = match (&self.state.sockets, self.sockets) {
             (Some(sockets), _) => (record.owners, sockets),
-            // Whose the flows of a capture are is asked for when they are told.
+            // The owners of a capture's flows are looked up when they are sent.
             (
                 None,
                 Some(State {
@@ -137,8 +137,8 @@ impl<'a> Packing<'a> {
         self.flows.records.push(FlowRecord { owners, ..*record });
     }
 
-    /// The message, and an empty one begins.
-    fn take(&mut self) -> Flows {
+    /// Ends the message and begins an empty one.
+    fn finish(&mut self) -> Flows {
         let next = Flows {
             number: 0,
             known: self.flows.known,
@@ -173,24 +173,24 @@ impl Outbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the last drain of a capture changed.
-    pub fn take(&self, capture: Option<Uuid>, state: &State) {
-        // The sockets are looked at after the capture's state was locked, as queries do.
+    /// Queues what the last drain of a capture has changed.
+    pub fn put_drain(&self, capture: Option<Uuid>, state: &State) {
+        // The lock of the sockets comes after that of the capture's state, as in queries.
         let sockets = capture.map(|_| self.always.read());
         let mut packing = Packing::new(capture, false, state, sockets.as_deref());
         for (record, once) in state.store.touched_once() {
             packing.add(record, Some(once));
             if packing.flows.records.len() == RECORDS {
-                self.put(packing.take());
+                self.put(packing.finish());
             }
         }
         if !packing.flows.records.is_empty() {
-            self.put(packing.take());
+            self.put(packing.finish());
         }
     }
 
     /// Puts in some of the flows of a capture as they are now; returns where to go on.
-    pub fn take_known(&self, capture: Option<Uuid>, shared: &Shared, from: u32) -> Option<u32> {
+    pub fn put_known(&self, capture: Option<Uuid>, shared: &Shared, from: u32) -> Option<u32> {
         let state = shared.read();
         let sockets = capture.map(|_| self.always.read());
         let since = unix_ns().saturating_sub(SHOWN as u64 * 1_000_000);
@@ -203,13 +203,13 @@ impl Outbox {
         });
         // The lock keeps what changes meanwhile behind it.
         if !packing.flows.records.is_empty() {
-            self.put(packing.take());
+            self.put(packing.finish());
         }
         next
     }
 
     fn put(&self, mut flows: Flows) {
-        // What is told anew is nothing that could be lost.
+        // What is sent anew cannot be lost.
         let updates = if flows.known {
             0
         } else {

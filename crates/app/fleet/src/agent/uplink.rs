@@ -40,13 +40,13 @@ use crate::{
 const SOON: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(30);
 
-/// Changes of the graph that wait; when more come, the whole is told again.
+/// Changes of the graph that wait; when more come, the whole is sent again.
 const EVENTS: usize = 65_536;
 
 /// How long changes are gathered for one message.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// What an uplink tells of.
+/// What an uplink sends.
 pub struct UplinkSources {
     /// Name of this host.
     pub host: String,
@@ -73,7 +73,7 @@ pub struct UplinkStatus {
     pub error: String,
     /// Connections that were made.
     pub connections: u64,
-    /// How often the whole graph was told.
+    /// How often the whole graph was sent.
     pub syncs: u64,
     /// Bytes of flows that wait to be sent or confirmed.
     pub waiting_bytes: usize,
@@ -82,7 +82,7 @@ pub struct UplinkStatus {
 }
 
 struct Inner {
-    /// One at a time is told, the next when it cannot be.
+    /// The agent reports to one at a time, to the next when that is not reachable.
     analyzers: Vec<Endpoint>,
     host: String,
     /// Other in each run.
@@ -124,17 +124,17 @@ impl UplinkView {
 
 impl Uplink {
     /// Begins to connect to the analyzers that arguments name, one or several separated by commas.
-    pub fn start(told: UplinkSources, analyzers: &AnalyzerArguments) -> anyhow::Result<Self> {
+    pub fn start(sources: UplinkSources, analyzers: &AnalyzerArguments) -> anyhow::Result<Self> {
         let inner = Arc::new(Inner {
             analyzers: websocket::endpoints(analyzers)?,
-            host: told.host,
+            host: sources.host,
             instance: Uuid::new_v4(),
-            trusted: told.trusted,
-            graph: told.graph,
-            outbox: Arc::new(Outbox::new(told.always.clone())),
-            always: told.always,
-            sets: told.sets,
-            wanted: Wanted::start(told.runner)?,
+            trusted: sources.trusted,
+            graph: sources.graph,
+            outbox: Arc::new(Outbox::new(sources.always.clone())),
+            always: sources.always,
+            sets: sources.sets,
+            wanted: Wanted::start(sources.runner)?,
             status: Mutex::default(),
             syncs: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -230,7 +230,7 @@ fn gather(subscription: Subscription) -> std::io::Result<(Gathering, mpsc::Recei
     Ok((gathering, changes))
 }
 
-/// What is told in parts that may be too large for one message.
+/// What is sent in parts that may be too large for one message.
 trait Parts: Sized {
     fn message(&self) -> FromAgent;
     fn halves(self) -> Option<(Self, Self)>;
@@ -277,7 +277,7 @@ impl Parts for Vec<Arc<Edge>> {
     }
 }
 
-/// Says something, in as many messages as it takes.
+/// Sends something, in as many messages as it needs.
 async fn say_parts(socket: &mut Socket, all: impl Parts) -> anyhow::Result<()> {
     let mut left = vec![all];
     while let Some(part) = left.pop() {
@@ -311,7 +311,7 @@ fn check_ours(host: &str, captures: &[Assigned]) -> anyhow::Result<()> {
     }
 }
 
-/// What the whole graph was when it was told last; later changes are told.
+/// The last event of the graph as it was sent whole; later changes follow it.
 struct Synced {
     last_event: u64,
 }
@@ -334,7 +334,7 @@ impl Inner {
                 ended = self.talk(endpoint) => ended,
                 () = self.stopped.notified() => return,
             };
-            self.wanted.tell(Order::Gone);
+            self.wanted.send(Order::Gone);
             let error = format!("{:#}", ended.error);
             if ended.welcomed {
                 wait = SOON;
@@ -420,11 +420,11 @@ impl Inner {
             status.error.clear();
             status.connections += 1;
         });
-        self.wanted.tell(Order::Connected);
-        // First listen, then look: nothing falls in between.
+        self.wanted.send(Order::Connected);
+        // First subscribe, then read: nothing falls in between.
         let subscription = self.graph.write().subscribe(EVENTS);
         let (_gathering, mut changes) = gather(subscription)?;
-        let mut synced = self.tell_all(&mut socket).await?;
+        let mut synced = self.send_whole(&mut socket).await?;
         self.outbox.again();
         let mut known: VecDeque<_> = [(None, self.always.clone(), 0)].into();
         known.extend(
@@ -442,7 +442,7 @@ impl Inner {
             // One part at a time, behind what waited before.
             if self.outbox.is_sent()
                 && let Some((capture, shared, from)) = known.pop_front()
-                && let Some(next) = self.outbox.take_known(capture, &shared, from)
+                && let Some(next) = self.outbox.put_known(capture, &shared, from)
             {
                 known.push_front((capture, shared, next));
             }
@@ -456,7 +456,7 @@ impl Inner {
                             let captures = unsealer.open(&captures)?;
                             check_ours(&self.host, &captures)?;
                             *refused = false;
-                            self.wanted.tell(Order::Captures(captures));
+                            self.wanted.send(Order::Captures(captures));
                         }
                         Some(ToAgent::Taken(number)) => self.outbox.confirm(number),
                         Some(ToAgent::Refused(why)) => {
@@ -468,7 +468,7 @@ impl Inner {
                 }
                 gathered = changes.recv() => {
                     let gathered = gathered.context("changes of the graph come no more")?;
-                    self.tell_changes(&mut socket, gathered, &mut synced).await?;
+                    self.send_changes(&mut socket, gathered, &mut synced).await?;
                 }
                 changed = states.changed() => {
                     changed.context("states of captures come no more")?;
@@ -493,21 +493,21 @@ impl Inner {
         }
     }
 
-    /// Tells changes; all anew when some are missing.
-    async fn tell_changes(
+    /// Sends changes; the whole graph when some are missing.
+    async fn send_changes(
         &self,
         socket: &mut Socket,
         gathered: Gathered,
         synced: &mut Synced,
     ) -> anyhow::Result<()> {
-        let mut told = Vec::with_capacity(gathered.len());
+        let mut changes = Vec::with_capacity(gathered.len());
         let mut lost = 0;
         for delivery in gathered {
             match delivery {
                 Delivery::Event(event)
                     if event.seq > synced.last_event && self.is_ours(event.change.element()) =>
                 {
-                    told.push(event.change.clone());
+                    changes.push(event.change.clone());
                 }
                 // It was part of the whole, or is no agent's.
                 Delivery::Event(_) => {}
@@ -519,9 +519,9 @@ impl Inner {
                 lost,
                 "too many changes at once: the whole graph is sent again"
             );
-            *synced = self.tell_all(socket).await?;
-        } else if !told.is_empty() {
-            say_parts(socket, told).await?;
+            *synced = self.send_whole(socket).await?;
+        } else if !changes.is_empty() {
+            say_parts(socket, changes).await?;
         }
         Ok(())
     }
@@ -531,8 +531,8 @@ impl Inner {
         *node.host == *self.host && *node.origin != *ORIGIN
     }
 
-    /// Tells the whole graph, in parts.
-    async fn tell_all(&self, socket: &mut Socket) -> anyhow::Result<Synced> {
+    /// Sends the whole graph, in parts.
+    async fn send_whole(&self, socket: &mut Socket) -> anyhow::Result<Synced> {
         let (graph, last_event) = {
             let graph = self.graph.read();
             (graph.export(), graph.last_event())

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::protocol::{Assigned, State};
 
-/// How often it is looked how captures fare: soon while that is open, seldom when all is well.
+/// Time between two reads of the states of captures: soon while one is pending, else seldom.
 const SOON: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ pub enum Order {
     Captures(Vec<Assigned>),
 }
 
-/// Holds captures and starts and ends them as it is told.
+/// Holds captures, and starts and ends them by orders.
 pub struct Wanted {
     orders: Option<mpsc::Sender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -47,10 +47,10 @@ impl Wanted {
     /// None yet.
     pub fn start(runner: Arc<dyn CaptureRunner>) -> std::io::Result<Self> {
         let (orders, to_do) = mpsc::channel();
-        let (tell, states) = watch::channel(Vec::new());
+        let (sender, states) = watch::channel(Vec::new());
         let keeper = Keeper {
             runner,
-            tell,
+            states: sender,
             list: Vec::new(),
             running: BTreeMap::new(),
             settled: Instant::now(),
@@ -66,15 +66,15 @@ impl Wanted {
         })
     }
 
-    /// Tells it something.
-    pub fn tell(&self, order: Order) {
+    /// Sends an order to the thread.
+    pub fn send(&self, order: Order) {
         if let Some(orders) = &self.orders {
             // Its thread ends when this does.
             let _ = orders.send(order);
         }
     }
 
-    /// How captures fare, as it changes.
+    /// The states of captures, whenever one changes.
     pub fn states(&self) -> watch::Receiver<Vec<State>> {
         self.states.clone()
     }
@@ -107,7 +107,7 @@ impl RunningCapture {
 
 struct Keeper {
     runner: Arc<dyn CaptureRunner>,
-    tell: watch::Sender<Vec<State>>,
+    states: watch::Sender<Vec<State>>,
     list: Vec<Assigned>,
     running: BTreeMap<Uuid, RunningCapture>,
     /// From when on nothing else runs.
@@ -135,12 +135,12 @@ impl Keeper {
                 self.running.clear();
             }
             self.bring_up_to_date();
-            let states = self.states();
-            let open = states.iter().any(|s| s.state == PointState::Pending);
-            pause = if open { SOON } else { SELDOM };
-            self.tell.send_if_modified(|told| {
-                let changed = *told != states;
-                *told = states;
+            let states = self.read_states();
+            let pending = states.iter().any(|s| s.state == PointState::Pending);
+            pause = if pending { SOON } else { SELDOM };
+            self.states.send_if_modified(|sent| {
+                let changed = *sent != states;
+                *sent = states;
                 changed
             });
         }
@@ -162,7 +162,7 @@ impl Keeper {
                     && kept.running.as_ref().err().is_none_or(fresh)
             });
             if !same {
-                // First the old one ends: both could not be had.
+                // First the old one ends: both cannot run at once.
                 self.running.remove(&id);
                 let begun = self
                     .runner
@@ -186,7 +186,7 @@ impl Keeper {
         }
     }
 
-    fn states(&self) -> Vec<State> {
+    fn read_states(&self) -> Vec<State> {
         let of = |(id, kept): (&Uuid, &RunningCapture)| -> Vec<State> {
             let points = kept.assigned.points.iter();
             points

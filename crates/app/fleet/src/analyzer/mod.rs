@@ -45,10 +45,10 @@ const TURNS: usize = 4;
 /// analyzer it may be asked for yet.
 const UNASKED: Duration = Duration::from_secs(30);
 
-/// Runs of agents that had to give way to another of the same name, as far as they are remembered.
+/// Runs of agents that another of the same name has displaced, as many as are remembered.
 const DISPLACED: usize = 16;
 
-/// What is to be told to an agent; only the latest matters.
+/// What the analyzer sends to an agent next; only the latest matters.
 #[derive(Clone, Default)]
 pub struct Orders {
     /// Changes with the captures.
@@ -66,7 +66,7 @@ struct Line {
     orders: watch::Sender<Orders>,
 }
 
-/// What an agent has told of metadata, by identifier of the node or edge.
+/// Metadata that an agent has sent, by identifier of the node or edge.
 pub(crate) type ReportedMetadata = Arc<Mutex<HashMap<Arc<str>, Map>>>;
 
 /// What is known of an agent.
@@ -82,7 +82,7 @@ struct Agent {
     flows: BTreeMap<Arc<str>, Arc<RemoteFlows>>,
     /// Last message of flows that was taken, of which run.
     taken: (Uuid, u64),
-    told: ReportedMetadata,
+    reported: ReportedMetadata,
     lost: u64,
     refused_records: u64,
     flow_updates: u64,
@@ -100,7 +100,7 @@ impl Agent {
             states: HashMap::new(),
             flows: BTreeMap::new(),
             taken: (Uuid::nil(), 0),
-            told: ReportedMetadata::default(),
+            reported: ReportedMetadata::default(),
             lost: 0,
             refused_records: 0,
             flow_updates: 0,
@@ -272,7 +272,7 @@ impl Fleet {
         sets.map(|set| set.clone() as Arc<dyn FlowSet>).collect()
     }
 
-    /// A new connection; the first message must say whose it is. With it comes what to tell the agent.
+    /// A new connection; the first message must say whose it is. With it come the orders for the agent.
     pub fn connect(&self, hello: FromAgent) -> anyhow::Result<(Session, watch::Receiver<Orders>)> {
         let FromAgent::Hello {
             protocol,
@@ -304,7 +304,7 @@ impl Fleet {
         inner.connections += 1;
         let number = inner.connections;
         let agent = inner.agents.entry(host.clone()).or_insert_with(Agent::new);
-        // The one that gave way must not come back as long as the other is there: they would take turns.
+        // The displaced one must not come back as long as the other is there: they would take turns.
         if agent.line.is_some() && agent.displaced.contains(&instance) {
             bail!("another agent of the name {host} is connected, which was started later");
         }
@@ -321,7 +321,7 @@ impl Fleet {
                 orders.refused = Some(why.into());
             });
         }
-        let (orders, to_tell) = watch::channel(Orders::default());
+        let (orders, to_send) = watch::channel(Orders::default());
         if agent.taken.0 != instance {
             agent.taken = (instance, 0);
         }
@@ -333,12 +333,12 @@ impl Fleet {
             instance,
             orders,
         }));
-        let told = agent.told.clone();
+        let reported = agent.reported.clone();
         self.expire_from_time_to_time(&mut inner)?;
         drop(inner);
         tracing::info!(%host, "agent connected");
-        let session = Session::new(self.clone(), host, number, told);
-        Ok((session, to_tell))
+        let session = Session::new(self.clone(), host, number, reported);
+        Ok((session, to_send))
     }
 
     /// What captures are signed with.
@@ -393,7 +393,7 @@ impl Fleet {
         self.with_agent(host, number, |_| ())
     }
 
-    /// Takes note of how captures fare.
+    /// Notes the states of captures.
     pub(crate) fn take_states(
         &self,
         host: &Arc<str>,
@@ -442,7 +442,7 @@ impl Fleet {
         let ids = self.assigned_ids(host);
         let taken = self.with_agent(host, number, |agent| {
             if flows.number <= agent.taken.1 {
-                // It was taken, but the agent could not be told.
+                // It was accepted, but the confirmation did not reach the agent.
                 return Ok(None);
             }
             agent.taken.1 = flows.number;
@@ -469,7 +469,7 @@ impl Fleet {
                     .iter()
                     .for_each(|observer| observer(host, &flows));
             }
-            set.take(flows);
+            set.put(flows);
         }
         Ok(last)
     }

@@ -59,7 +59,7 @@ impl Parties {
 
     /// Numbers of the parties of a message with so many `records`, in its order. `note` notes the numbers that
     /// flows have, and says how many flows there are.
-    pub fn take(
+    pub fn numbers_of(
         &mut self,
         parties: Vec<Party>,
         records: usize,
@@ -70,12 +70,12 @@ impl Parties {
         if self.bytes >= self.most / 4 * 3 {
             self.sweep(note);
         }
-        let mut take = |party| {
+        let mut number_of = |party| {
             let found = self.number(party);
             self.forgotten += u64::from(found.is_none());
             found
         };
-        parties.into_iter().map(&mut take).collect()
+        parties.into_iter().map(&mut number_of).collect()
     }
 
     fn number(&mut self, party: Party) -> Option<NonZeroU32> {
@@ -152,7 +152,7 @@ mod tests {
         let mut parties = Parties::new(MOST);
         let mut flows: Vec<NonZeroU32> = Vec::new();
         for pid in 1..100_000 {
-            let numbers = parties.take(vec![party(pid, "curl")], 1, |used| {
+            let numbers = parties.numbers_of(vec![party(pid, "curl")], 1, |used| {
                 flows.iter().for_each(|number| used.note(*number, false));
                 // The first one goes on.
                 used.note(flows[0], true);
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn what_no_flow_has_goes_first_and_is_not_missed() {
         let mut parties = Parties::new(1 << 20);
-        let kept = parties.take(vec![party(1, "kept")], 1, |_| 0)[0].unwrap();
+        let kept = parties.numbers_of(vec![party(1, "kept")], 1, |_| 0)[0].unwrap();
         for pid in 2..100_000 {
-            let numbers = parties.take(vec![party(pid, "gone")], 1, |used| {
+            let numbers = parties.numbers_of(vec![party(pid, "gone")], 1, |used| {
                 used.note(kept, false);
                 1
             });
@@ -197,7 +197,7 @@ mod tests {
         for message in 0..10 {
             let many = (0..1000).map(|pid| party(1000 * message + pid, &text));
             // All that have a name are of flows that go on.
-            let numbers = parties.take(many.collect(), 1000, |used| {
+            let numbers = parties.numbers_of(many.collect(), 1000, |used| {
                 let numbers = named.iter().flatten();
                 numbers.for_each(|number| used.note(*number, true));
                 named.len()

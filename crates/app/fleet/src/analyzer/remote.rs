@@ -1,4 +1,4 @@
-//! Flows that agents told of, as queries see them.
+//! Flows that agents have sent, as queries see them.
 
 use skua_flow::{FlowRecord, FlowStore, StoreLimits};
 use skua_query::RawPacket;
@@ -84,8 +84,8 @@ impl RemoteFlows {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what an agent told.
-    pub fn take(&self, flows: Flows) {
+    /// Puts the flows of a message into the store.
+    pub fn put(&self, flows: Flows) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         for place in flows.places {
@@ -100,7 +100,7 @@ impl RemoteFlows {
         }
         let Inner { store, parties, .. } = inner;
         // Numbers of a message are its own.
-        let numbers = parties.take(flows.parties, flows.records.len(), |used| {
+        let numbers = parties.numbers_of(flows.parties, flows.records.len(), |used| {
             let mut flows = 0;
             for record in store.iter() {
                 flows += 1;

@@ -1,4 +1,4 @@
-//! A connection with an agent: what it tells of its graph becomes ours.
+//! A connection with an agent: the graph that it sends becomes part of ours.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ const ELEMENTS: usize = 1_000_000;
 /// Metadata that the analyzer writes to nodes of agents.
 const OURS: [&str; 1] = ["Captures"];
 
-/// What an agent has told of its graph as it is.
+/// The graph that an agent has sent whole.
 #[derive(Default)]
 struct Whole {
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
@@ -36,13 +36,13 @@ pub struct Session {
     /// Name of its host.
     pub host: Arc<str>,
     number: u64,
-    /// What was told so far; none when all was.
+    /// The parts that came so far; none when all have come.
     whole: Option<Whole>,
-    /// Metadata as the agent told them, also by connections before: what else a node has is of others.
-    told: ReportedMetadata,
+    /// Metadata as the agent has sent them, also by connections before: what else a node has is of others.
+    reported: ReportedMetadata,
 }
 
-/// Metadata with what others than the agent have written there; `before` is what it told last.
+/// Metadata with what others than the agent have written there; `before` is what it sent last.
 fn merged(theirs: &Map, before: Option<&Map>, known: &Map) -> Map {
     let of_others = |key: &str| {
         OURS.contains(&key)
@@ -62,7 +62,7 @@ fn is_of(node: &Node, host: &str) -> bool {
     *node.host == *host && *node.origin != *ORIGIN
 }
 
-/// Takes out all that an agent has told.
+/// Deletes all that an agent has sent.
 pub(crate) fn take_out(graph: &mut Graph, host: &str) -> Result<(), GraphError> {
     let known = graph.export_host(host);
     for node in known.nodes.iter().filter(|node| is_of(node, host)) {
@@ -80,23 +80,28 @@ fn or_gone(done: Result<(), GraphError>) -> Result<(), GraphError> {
 }
 
 impl Session {
-    pub(crate) fn new(fleet: Fleet, host: Arc<str>, number: u64, told: ReportedMetadata) -> Self {
+    pub(crate) fn new(
+        fleet: Fleet,
+        host: Arc<str>,
+        number: u64,
+        reported: ReportedMetadata,
+    ) -> Self {
         Self {
             fleet,
             host,
             number,
             whole: Some(Whole::default()),
-            told,
+            reported,
         }
     }
 
-    /// Waits for its turn among all agents to have a message taken.
+    /// Waits for its turn among all agents to have a message applied.
     pub async fn turn(&self) -> anyhow::Result<OwnedSemaphorePermit> {
         Ok(self.fleet.turns.clone().acquire_owned().await?)
     }
 
-    /// Takes a message; an error ends the connection.
-    pub fn take(&mut self, message: FromAgent) -> anyhow::Result<()> {
+    /// Applies a message; an error ends the connection.
+    pub fn apply(&mut self, message: FromAgent) -> anyhow::Result<()> {
         match message {
             FromAgent::Hello { .. } => bail!("an agent says only once who it is"),
             FromAgent::Sync { graph, last } => self.sync(graph, last),
@@ -172,9 +177,9 @@ impl Session {
                 graph.delete_node(&node.id, unix_ms())?;
             }
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.retain(|id, _| whole.nodes.contains_key(id) || whole.edges.contains_key(id));
-        drop(told);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.retain(|id, _| whole.nodes.contains_key(id) || whole.edges.contains_key(id));
+        drop(reported);
         for node in whole.nodes.into_values() {
             self.put_node(&mut graph, &node)?;
         }
@@ -195,18 +200,18 @@ impl Session {
             .try_for_each(|change| self.change(&mut graph, change))
     }
 
-    /// Remembers what the agent told of an element, and returns what it told before.
+    /// Remembers the metadata that the agent has sent of an element, and returns those that it sent before.
     fn remember(&self, node: &Node) -> anyhow::Result<Option<Map>> {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= ELEMENTS && !told.contains_key(&node.id) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.len() >= ELEMENTS && !reported.contains_key(&node.id) {
             bail!("a graph of more than {ELEMENTS} nodes and edges");
         }
-        Ok(told.insert(node.id.clone(), node.metadata.clone()))
+        Ok(reported.insert(node.id.clone(), node.metadata.clone()))
     }
 
     fn forget(&self, id: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.remove(id);
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.remove(id);
     }
 
     fn put_node(&self, graph: &mut Graph, node: &Node) -> anyhow::Result<()> {

@@ -53,7 +53,7 @@ fn over(message: &FromAgent) -> FromAgent {
 }
 
 fn sync(session: &mut Session, graph: Export) -> anyhow::Result<()> {
-    session.take(over(&FromAgent::Sync { graph, last: true }))
+    session.apply(over(&FromAgent::Sync { graph, last: true }))
 }
 
 fn whole(nodes: &[Node]) -> Export {
@@ -105,7 +105,7 @@ fn what_others_write_to_nodes_of_an_agent_stays() {
     }
     let update = Change::NodeUpdated(Arc::new(node("a", "x", 2)));
     session
-        .take(over(&FromAgent::Changes(vec![update])))
+        .apply(over(&FromAgent::Changes(vec![update])))
         .unwrap();
     let now = graph.read().current_node("a").unwrap();
     let has = |key: &str| now.metadata.get(key).cloned();
@@ -142,7 +142,7 @@ fn an_agent_touches_only_what_is_its_own() {
     ] {
         let mut session = connect(&fleet, "x");
         sync(&mut session, Export::default()).unwrap();
-        assert!(session.take(over(&message)).is_err(), "{message:?}");
+        assert!(session.apply(over(&message)).is_err(), "{message:?}");
         assert_eq!(shape(&graph), before);
     }
     let mut session = connect(&fleet, "x");
@@ -341,7 +341,7 @@ proptest! {
         let subscription = theirs.write().subscribe(1_000);
         after.into_iter().for_each(|step| apply(&theirs, step));
         while let Some(skua_topology::Delivery::Event(event)) = subscription.try_next() {
-            session.take(over(&FromAgent::Changes(vec![event.change.clone()]))).unwrap();
+            session.apply(over(&FromAgent::Changes(vec![event.change.clone()]))).unwrap();
         }
         prop_assert_eq!(shape(&theirs), shape(&ours));
     }
@@ -371,7 +371,7 @@ proptest! {
             let _ = session.take_flows(flows);
         }
         if let Ok(Incoming::Message(message)) = read_text(&String::from_utf8_lossy(&text)) {
-            let _ = session.take(message);
+            let _ = session.apply(message);
         }
         for set in fleet.flow_sets() {
             set.scan(0, u32::MAX, &skua_sources::Wanted::All, &mut |view| {

@@ -4,8 +4,8 @@
 //! [`FromAgent::Hello`], sends its whole graph in parts ([`FromAgent::Sync`], the last one says so),
 //! and then each change; when it lost track of those it begins with the whole graph again. Flows that a
 //! drain has changed follow, numbered, and stay with the agent until the analyzer has them; after a
-//! connect those that go on are told once as they are. The analyzer says which nodes are to be captured
-//! ([`ToAgent::Captures`]), all of them each time. Whoever is not understood is told why and cut off.
+//! connect those that go on are sent once as they are. The analyzer says which nodes are to be captured
+//! ([`ToAgent::Captures`]), all of them each time. Who sends what the other does not understand gets the reason, and is cut off.
 
 pub mod signing;
 
@@ -67,7 +67,7 @@ pub enum FromAgent {
     },
     /// Changes, in order.
     Changes(Vec<Change>),
-    /// How captures fare.
+    /// The states of captures.
     States(Vec<State>),
     /// What could not be sent since the beginning.
     Lost {
@@ -135,7 +135,7 @@ pub struct Flows {
     /// One more than that of the message before. A message that is not confirmed
     /// ([`ToAgent::Taken`]) is sent again with the same number.
     pub number: u64,
-    /// Whether this is how flows are, told anew, and not what a drain has changed.
+    /// Whether these are flows as they are, sent anew, and not what a drain has changed.
     pub known: bool,
     /// Identifier of the capture, empty for what is always captured.
     pub capture: Arc<str>,
@@ -146,7 +146,7 @@ pub struct Flows {
     /// The records, as they are now.
     pub records: Vec<FlowRecord>,
     /// What the drain added to the conversation of each record, if other points of the host see it, too. Of flows that
-    /// are told anew there is nothing.
+    /// are sent anew there is nothing.
     pub once: Vec<Option<Once>>,
 }
 

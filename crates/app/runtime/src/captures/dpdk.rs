@@ -120,13 +120,13 @@ impl PortCapture {
             Ok((probe, watch))
         };
         let (part, watch) = Part::start(runner, capture, Some(&point.tid), start)?;
-        tell(&runner.graph, &point.node, &watch.info());
+        describe_port(&runner.graph, &point.node, &watch.info());
         Ok(Self { part, watch })
     }
 }
 
-/// Writes to a node what its port is: that is known once it is open.
-fn tell(graph: &SharedGraph, node: &str, info: &PortInfo) {
+/// Writes the properties of a port to its node: they are known once it is open.
+fn describe_port(graph: &SharedGraph, node: &str, info: &PortInfo) {
     let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut patches: Vec<(&str, Value)> = vec![
         ("Driver", Value::from(&*info.driver)),

@@ -58,7 +58,7 @@ pub(crate) struct WatcherSlot;
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 impl WatcherSlot {
-    pub(crate) fn take() -> Option<Self> {
+    pub(crate) fn acquire() -> Option<Self> {
         let more = |taken: usize| (taken < WATCHERS).then_some(taken + 1);
         let took = TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         took.ok().map(|_| Self)
@@ -92,7 +92,7 @@ pub fn stream(
     id: Uuid,
     passing: Option<Passing>,
 ) -> std::io::Result<Option<Body>> {
-    let Some(seat) = WatcherSlot::take() else {
+    let Some(seat) = WatcherSlot::acquire() else {
         return Ok(None);
     };
     let (send, receive) = mpsc::channel(PIECES);

@@ -1,4 +1,4 @@
-//! Captures by Open vSwitch: it mirrors packets to an interface, or tells us of flows.
+//! Captures by Open vSwitch: it mirrors packets to an interface, or exports flows to us.
 
 use std::{
     collections::BTreeSet,
@@ -44,8 +44,8 @@ struct Claim {
 }
 
 impl Claim {
-    fn take(claims: &Claims, point: &NodePoint, told: InputFormat) -> anyhow::Result<Self> {
-        let what = (point.node.clone(), told);
+    fn new(claims: &Claims, point: &NodePoint, format: InputFormat) -> anyhow::Result<Self> {
+        let what = (point.node.clone(), format);
         let mut taken = claims.lock().unwrap_or_else(PoisonError::into_inner);
         if !taken.insert(what.clone()) {
             bail!("another capture of this type has the bridge's exporter, of which there is one");
@@ -120,11 +120,11 @@ impl Switch {
                 Ok(Box::new(mirrored))
             }
             kind => {
-                let told = match kind {
+                let format = match kind {
                     CaptureType::OvsSflow => InputFormat::Sflow,
                     _ => InputFormat::Netflow,
                 };
-                let claim = Claim::take(&self.claims, point, told)?;
+                let claim = Claim::new(&self.claims, point, format)?;
                 let exported = Exported::start(&control, runner, capture, point, claim)?;
                 Ok(Box::new(exported))
             }
@@ -209,7 +209,7 @@ impl Opened for Mirrored {
     }
 }
 
-/// An exporter, and the receiver of what it tells.
+/// An exporter, and the receiver of its datagrams.
 struct Exported {
     // Dropped in this order, as above.
     export: BridgeExport,
@@ -225,11 +225,11 @@ impl Exported {
         point: &NodePoint,
         claim: Claim,
     ) -> anyhow::Result<Self> {
-        let (_, told) = claim.what;
+        let (_, format) = claim.what;
         let listen = crate::captures::receive::listen(capture).map_err(anyhow::Error::msg)?;
-        let receiver = Receiver::start(runner, capture, point, told, listen)?;
+        let receiver = Receiver::start(runner, capture, point, format, listen)?;
         let targets = vec![receiver.address()];
-        let export = match told {
+        let export = match format {
             InputFormat::Sflow => Export::Sflow(Sflow {
                 // Otherwise the address of the route's interface, which may have none.
                 agent: listen.ip().is_loopback().then(|| "lo".to_owned()),

@@ -1,4 +1,4 @@
-//! Captures of what others tell: packets over TCP, sFlow, NetFlow and IPFIX.
+//! Captures of what others send: packets over TCP, sFlow, NetFlow and IPFIX.
 
 use skua_control::capture::{Capture, CaptureType, NodePoint, PointState};
 use skua_probe::receive::{
@@ -54,7 +54,7 @@ impl Receiver {
         runner: &LocalRunner,
         capture: &Capture,
         point: &NodePoint,
-        told: InputFormat,
+        format: InputFormat,
         listen: SocketAddr,
     ) -> anyhow::Result<Self> {
         let node = Some(&*point.tid);
@@ -66,7 +66,7 @@ impl Receiver {
             scan_interval,
             ..ReceiverConfig::at(listen)
         };
-        let (part, address) = match told {
+        let (part, address) = match format {
             InputFormat::Packets => Part::start(runner, capture, node, move |seed| {
                 let probe = PcapSocketProbe::start(PcapSocketConfig {
                     table: datagrams(seed).table,

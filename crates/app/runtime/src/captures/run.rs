@@ -2,7 +2,7 @@
 
 use skua_config::Config;
 use skua_control::capture::{
-    Capture, CaptureRunner, CaptureType, NodePoint, PointState as Fares, Running,
+    Capture, CaptureRunner, CaptureType, NodePoint, PointState as CaptureState, Running,
 };
 use skua_kernel::flow::FlowTableConfig;
 use skua_probe::{
@@ -36,7 +36,7 @@ pub struct LocalRunner {
     pub sets: CaptureSets,
     /// Where their interfaces are nodes.
     pub graph: SharedGraph,
-    /// Who is told of their drains.
+    /// Observers of their drains.
     pub observers: Observers,
     /// Open vSwitch of this host.
     pub switch: Switch,
@@ -124,10 +124,10 @@ impl LocalRunner {
 
     fn begin(&self, capture: &Capture) -> anyhow::Result<Box<dyn Running>> {
         let (runner, of) = (self.clone(), capture.clone());
-        if let Some(told) = InputFormat::of(capture.r#type) {
+        if let Some(format) = InputFormat::of(capture.r#type) {
             let listen = receive::listen(capture).map_err(anyhow::Error::msg)?;
             let each = Each::start(Box::new(move |point| {
-                let receiver = Receiver::start(&runner, &of, point, told, listen)?;
+                let receiver = Receiver::start(&runner, &of, point, format, listen)?;
                 Ok(Box::new(receiver) as Box<dyn Opened>)
             }))?;
             return Ok(Box::new(each));
@@ -162,16 +162,16 @@ impl Running for Capturing {
         self.points.replace(points.iter().map(id).collect());
     }
 
-    fn state(&self, point: &NodePoint) -> Fares {
+    fn state(&self, point: &NodePoint) -> CaptureState {
         if self.part.has_ended() {
-            return Fares::Refused("the capture ended; the log says why".into());
+            return CaptureState::Refused("the capture ended; the log says why".into());
         }
         match self.points.state(id(point)) {
-            Some(PointState::Active) => Fares::Active,
+            Some(PointState::Active) => CaptureState::Active,
             Some(state @ (PointState::Refused(_) | PointState::Gone)) => {
-                Fares::Refused(state.reason().into())
+                CaptureState::Refused(state.reason().into())
             }
-            Some(PointState::Waiting(_)) | None => Fares::Pending,
+            Some(PointState::Waiting(_)) | None => CaptureState::Pending,
         }
     }
 }
@@ -180,10 +180,10 @@ impl Running for Capturing {
 fn misfit(capture: &Capture) -> Option<&'static str> {
     use CaptureType as T;
     let kind = capture.r#type;
-    let told = matches!(kind, T::Sflow | T::Netflow | T::OvsSflow | T::OvsNetflow);
-    let listens = told || kind == T::PcapSocket;
-    let chooses = !told || kind == T::OvsSflow;
-    if told && !capture.bpf_filter.is_empty() {
+    let exported = matches!(kind, T::Sflow | T::Netflow | T::OvsSflow | T::OvsNetflow);
+    let listens = exported || kind == T::PcapSocket;
+    let chooses = !exported || kind == T::OvsSflow;
+    if exported && !capture.bpf_filter.is_empty() {
         return Some("BPFFilter: no packets come whole enough to be filtered");
     }
     if !chooses && capture.sampling_rate != 1 {

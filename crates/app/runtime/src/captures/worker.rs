@@ -59,12 +59,12 @@ impl Part {
             stop: stop.clone(),
         };
         let far = waker.try_clone()?;
-        let (tell, told) = mpsc::channel();
+        let (opened, result) = mpsc::channel();
         // A probe lives on the thread that uses it.
         let thread = std::thread::Builder::new()
             .name("capture".into())
-            .spawn(move || worker.run(far, open, &tell))?;
-        let (set, more) = told.recv().context("the capture's thread ended")??;
+            .spawn(move || worker.run(far, open, &opened))?;
+        let (set, more) = result.recv().context("the capture's thread ended")??;
         runner.sets.change(|sets| sets.push(set));
         let part = Self {
             number,
@@ -112,7 +112,7 @@ impl Worker {
         self,
         waker: UnixStream,
         open: impl FnOnce(u64) -> anyhow::Result<(P, T)>,
-        tell: &mpsc::Sender<anyhow::Result<(CaptureSet, T)>>,
+        result: &mpsc::Sender<anyhow::Result<(CaptureSet, T)>>,
     ) {
         let seed = secret_seed();
         let opened = open(seed).and_then(|(probe, more)| {
@@ -124,14 +124,14 @@ impl Worker {
             Ok(opened) => opened,
             Err(error) => {
                 // Whoever asked for it waits.
-                let _ = tell.send(Err(error));
+                let _ = result.send(Err(error));
                 return;
             }
         };
         let mut set = self.set(&probe, seed, waker);
         set.sent = sending.as_ref().map(Sending::sent);
         let shared = set.shared.clone();
-        let _ = tell.send(Ok((set, more)));
+        let _ = result.send(Ok((set, more)));
         if let Err(error) = self.follow(&mut probe, &shared, &mut sending) {
             tracing::error!(capture = %self.capture.uuid, %error, "a capture ended");
         }
@@ -236,7 +236,7 @@ fn drain(
     drain(probe, &mut |update| {
         state.apply(update);
         if let Some(sending) = sending {
-            sending.take(update);
+            sending.send_flow(update);
         }
     })?;
     state.end_drain(probe.account());

@@ -12,7 +12,7 @@ const EVENTS: usize = 1_000;
 /// Its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It is being looked for.
+    /// The worker searches it.
     Starting,
     /// Its interface is not there.
     Waiting(String),
@@ -25,7 +25,7 @@ pub enum State {
 }
 
 impl State {
-    /// Whether it may be otherwise in a moment without that anybody tells.
+    /// Whether it may change in a moment without a notification.
     pub fn is_to_be_tried_again(&self) -> bool {
         matches!(self, Self::NoTarget(_) | Self::Failed(_))
     }

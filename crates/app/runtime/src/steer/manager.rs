@@ -100,7 +100,7 @@ impl Steers {
         Ok(steers)
     }
 
-    /// Starts those that were kept. What cannot be started is told, and is tried again at the next start.
+    /// Starts those that were kept. A warning names what cannot be started, which is tried again at the next start.
     fn resume(&self) {
         for kept in self.0.kept.all() {
             let name = kept.detector.name();
@@ -218,7 +218,7 @@ impl Steers {
         Ok((view, before.is_some()))
     }
 
-    /// What is told of all.
+    /// The status of all.
     pub fn list(&self) -> Vec<SteerView> {
         let all = self.all().clone();
         all.iter().map(|steer| steer.view()).collect()
@@ -234,7 +234,7 @@ impl Steers {
             .ok_or_else(|| SteerError::Unknown(name.escape_debug().to_string()))
     }
 
-    /// What is told of one, by name or identifier.
+    /// The status of one, by name or identifier.
     pub fn get(&self, name: &str) -> Result<SteerView, SteerError> {
         Ok(self.find(name)?.view())
     }

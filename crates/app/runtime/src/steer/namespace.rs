@@ -66,7 +66,7 @@ impl DetectorNamespace {
         self.path.as_ref().is_none_or(same)
     }
 
-    /// Whether somebody has to look whether it is still there.
+    /// Whether the caller has to check from time to time that it is still there.
     pub fn is_named(&self) -> bool {
         self.path.is_some()
     }

@@ -1,4 +1,4 @@
-//! The thread of a detector: finds its interfaces again when they come back, tells the program where
+//! The thread of a detector: finds its interfaces again when they come back, writes into the program's map where
 //! packets go and that we are there, and takes its events.
 
 use std::{
@@ -23,9 +23,9 @@ use crate::steer::{
     namespace::{DetectorNamespace, link_kind},
 };
 
-/// How often it is looked whether a namespace is there, or what failed is tried again.
+/// Time until the thread checks again whether a namespace is there, or tries again what failed.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Between two looks at the events.
+/// Time between two reads of the events.
 const EVENT_PAUSE: Duration = Duration::from_millis(50);
 /// Heartbeats in the time after which user space counts as gone.
 const BEATS: u32 = 3;
@@ -51,12 +51,12 @@ impl Running {
             wake: None,
             stopped,
         };
-        let (tell, told) = mpsc::channel();
+        let (started, first_state) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("steer".into())
-            .spawn(move || worker.run(&tell))?;
+            .spawn(move || worker.run(&started))?;
         // An error is that it ended at once; its state says why.
-        let _ = told.recv();
+        let _ = first_state.recv();
         Ok(Self {
             live,
             thread: Mutex::new(Some((stop, thread))),
@@ -120,19 +120,19 @@ struct Ready {
 }
 
 impl Worker {
-    fn run(mut self, tell: &mpsc::Sender<()>) {
-        let mut look = true;
-        let mut looked_at_events = Instant::now();
+    fn run(mut self, started: &mpsc::Sender<()>) {
+        let mut due = true;
+        let mut events_read = Instant::now();
         loop {
-            if look {
-                let state = self.look();
+            if due {
+                let state = self.reconcile();
                 self.change(state);
-                let _ = tell.send(());
+                let _ = started.send(());
             }
             if let Some(steering) = &lock(&self.live).steering {
                 steering.beat();
             }
-            let events = looked_at_events.elapsed() >= EVENT_PAUSE;
+            let events = events_read.elapsed() >= EVENT_PAUSE;
             let ready = match self.wait(events) {
                 Ok(ready) => ready,
                 Err(error) => return self.change(State::Failed(format!("{error:#}"))),
@@ -142,7 +142,7 @@ impl Worker {
             }
             if ready.events {
                 lock(&self.live).take_events();
-                looked_at_events = Instant::now();
+                events_read = Instant::now();
             }
             let gone = self.place.as_ref().is_some_and(|place| !place.is_there());
             if gone {
@@ -151,7 +151,7 @@ impl Worker {
             }
             let state = lock(&self.live).state.clone();
             let restless = state.is_to_be_tried_again() || self.place.is_none();
-            look = ready.links || gone || restless;
+            due = ready.links || gone || restless;
         }
         lock(&self.live).take_events();
     }
@@ -174,7 +174,7 @@ impl Worker {
         live.state = state;
     }
 
-    /// Longest time without a look.
+    /// Longest time until the next round.
     fn patience(&self) -> Option<Duration> {
         let named = self.place.as_ref().is_none_or(DetectorNamespace::is_named);
         let failed = lock(&self.live).state.is_to_be_tried_again();
@@ -199,7 +199,7 @@ impl Worker {
                 fds.push(PollFd::new(wake, PollFlags::IN));
                 Some(fds.len() - 1)
             }
-            // They may be there: we look again in a moment.
+            // They may be there: the next round comes in a moment.
             Some(_) => {
                 patience = Some(patience.map_or(EVENT_PAUSE, |p| p.min(EVENT_PAUSE)));
                 None
@@ -219,8 +219,8 @@ impl Worker {
         })
     }
 
-    /// Brings everything into the state that the interfaces have.
-    fn look(&mut self) -> State {
+    /// Loads, attaches and aims the program as the interfaces are now.
+    fn reconcile(&mut self) -> State {
         match self.find() {
             Ok(Ok(())) => State::Active,
             Ok(Err(state)) => state,
@@ -327,7 +327,7 @@ impl Worker {
         let finder = live.steering.as_ref().and_then(Steering::finder);
         let target = match (&found, finder) {
             (Ok(target), Some(finder)) => Some(Target {
-                // Not known is well: user space is told when it goes down.
+                // Not known is well: netlink reports when it goes down.
                 device: place
                     .enter(|| finder.find(target.ifindex, target.veth))?
                     .unwrap_or_default(),

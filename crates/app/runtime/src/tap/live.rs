@@ -39,7 +39,7 @@ pub fn stream(
     shared: Shared,
     passing: Option<Passing>,
 ) -> io::Result<Option<Body>> {
-    let Some(seat) = WatcherSlot::take() else {
+    let Some(seat) = WatcherSlot::acquire() else {
         return Ok(None);
     };
     let (send, receive) = mpsc::channel(PIECES);
@@ -75,7 +75,7 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
     let mut known: HashMap<u32, Known> = HashMap::new();
     let mut whole = Vec::new();
     let mut comment = String::new();
-    let mut looks = Looks::default();
+    let mut polls = Polls::default();
     loop {
         let bytes = ready.0.take();
         if !bytes.is_empty() && send.blocking_send(bytes.into()).is_err() {
@@ -108,7 +108,7 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
                 }
             };
             comment.clear();
-            looks.name(shared, (&held.data, held.time_ns), place, &mut comment);
+            polls.name(shared, (&held.data, held.time_ns), place, &mut comment);
             let written = writer.packet(&Outgoing {
                 interface: place.interface,
                 timestamp_ns: held.time_ns,
@@ -165,20 +165,20 @@ impl Held {
     }
 }
 
-/// The least time between two looks at sockets for the sake of packets that nobody is known of, and how
-/// many times as long as a look takes it is at least.
+/// The least time between two polls of sockets for packets whose owner is not known, and how many times as
+/// long as a poll takes it is at least.
 const REST: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
-/// A packet belongs to a socket that a look has seen so long before it, when there is only one.
+/// A packet belongs to a socket that a poll has seen so long before it, when there is only one.
 const SEEN: Duration = Duration::from_secs(30);
 
-/// Looks at sockets when packets come that nobody is known of: most are of sockets newer than the last look.
+/// Polls sockets when packets come whose owner is not known: most are of sockets newer than the last poll.
 #[derive(Default)]
-struct Looks {
+struct Polls {
     next: Option<Instant>,
 }
 
-impl Looks {
+impl Polls {
     /// Says whose sockets sent and get a packet.
     fn name(
         &mut self,

@@ -21,7 +21,7 @@ pub struct Finder {
     spaces: Mutex<Option<Namespaces>>,
 }
 
-/// Namespaces whose addresses nobody has told.
+/// Namespaces whose addresses are not known.
 type Unknown = BTreeSet<u64>;
 
 impl Finder {
@@ -38,14 +38,14 @@ impl Finder {
             return BTreeMap::new();
         }
         let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        look_into(&mut spaces, unknown).unwrap_or_else(|error| {
-            tracing::warn!(%error, "addresses of namespaces cannot be looked at");
+        addresses_in(&mut spaces, unknown).unwrap_or_else(|error| {
+            tracing::warn!(%error, "addresses of namespaces cannot be read");
             BTreeMap::new()
         })
     }
 }
 
-fn look_into(
+fn addresses_in(
     spaces: &mut Option<Namespaces>,
     unknown: &Unknown,
 ) -> Result<BTreeMap<u64, Vec<IpAddr>>, skua_link::Error> {

@@ -159,7 +159,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Whoever reads sees this, and no more: not where in our own statement it was, nor how the engine could be set otherwise.
-fn told(error: &duckdb::Error) -> anyhow::Error {
+fn readable(error: &duckdb::Error) -> anyhow::Error {
     let text = error.to_string();
     if text.starts_with("Out of Memory Error") {
         return anyhow::anyhow!(
@@ -238,7 +238,7 @@ fn ask<W: Write>(
     printer: &mut Printer<W>,
 ) -> anyhow::Result<()> {
     let question = asked.question;
-    let connection = connect(question.memory, directory).map_err(|error| told(&error))?;
+    let connection = connect(question.memory, directory).map_err(|error| readable(&error))?;
     let interrupt = connection.interrupt_handle();
     let (finished, waits) = mpsc::channel::<()>();
     let end = asked.end;
@@ -260,7 +260,7 @@ fn ask<W: Write>(
             .collect();
         connection
             .execute_batch(&(views.join(";") + "; set lock_configuration = true;"))
-            .map_err(|error| told(&error))?;
+            .map_err(|error| readable(&error))?;
         print(&connection, asked.statement, question.format, printer)
     })();
     drop(finished);
@@ -286,17 +286,19 @@ fn print<W: Write>(
         OutputFormat::Json => format!("select to_json(skua_row)::varchar from {rows} as skua_row"),
         _ => format!("select columns(*)::varchar from {rows}"),
     };
-    let mut prepared = connection.prepare(&wrapped).map_err(|error| told(&error))?;
-    let mut rows = prepared.query([]).map_err(|error| told(&error))?;
+    let mut prepared = connection
+        .prepare(&wrapped)
+        .map_err(|error| readable(&error))?;
+    let mut rows = prepared.query([]).map_err(|error| readable(&error))?;
     let names: Vec<String> = rows
         .as_ref()
         .map(|statement| statement.column_names())
         .unwrap_or_default();
     printer.header(&names)?;
-    while let Some(row) = rows.next().map_err(|error| told(&error))? {
+    while let Some(row) = rows.next().map_err(|error| readable(&error))? {
         let cells: Result<Vec<Option<String>>, _> =
             (0..names.len()).map(|place| row.get(place)).collect();
-        if !printer.row(cells.map_err(|error| told(&error))?)? {
+        if !printer.row(cells.map_err(|error| readable(&error))?)? {
             break;
         }
     }

@@ -59,7 +59,7 @@ fn tags(frame: &[u8]) -> (Option<u16>, Option<(u16, usize)>) {
     (tag, two(frame, at).map(|kind| (kind, at + 2)))
 }
 
-/// Whether a packet is one of ours on its way: such are not sent again, or there would be no end.
+/// Whether a packet is one that we have sent: such are not sent again, or there would be no end.
 fn is_copy(packet: &RawPacket<'_>, to: IpAddr) -> bool {
     let data = packet.data;
     let network = match packet.link_type {
@@ -140,7 +140,7 @@ pub struct Copier {
 }
 
 impl Copier {
-    /// Sends all packets of a capture from now on. `session` is the number that tells it from others.
+    /// Sends all packets of a capture from now on. `session` is the number that distinguishes it from others.
     pub fn start(to: SocketAddr, session: u16, packets: &Packets) -> anyhow::Result<Self> {
         let socket = open(to)?;
         let sent = Arc::new(Sent::new("own_copies"));
@@ -185,7 +185,7 @@ impl Copier {
     }
 }
 
-/// An ICMP error is told of a packet by the next one: that is then sent again.
+/// The kernel reports an ICMP error of a packet at the next one: that is then sent again.
 fn send(socket: &OwnedFd, data: &[u8]) -> Result<(), Errno> {
     let once = || rustix::net::send(socket, data, SendFlags::DONTWAIT).map(drop);
     match once() {

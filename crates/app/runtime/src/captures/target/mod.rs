@@ -17,7 +17,7 @@ use skua_state::captures::Sent;
 use erspan::Copier;
 use netflow::Exporter;
 
-/// The highest sampling rate that NetFlow 5 can tell.
+/// The highest sampling rate that NetFlow 5 can carry.
 const MOST_SAMPLING: u32 = 0x3fff;
 
 /// What is sent.
@@ -94,7 +94,7 @@ impl Target {
         let (host, session) = address.split_once('/').unwrap_or((address, "0"));
         let session = session.parse().ok().filter(|s| *s <= erspan::MOST_SESSION);
         match session {
-            // GRE has no ports: a name's addresses are looked for with any.
+            // GRE has no ports: a name is resolved with any.
             Some(session) if !host.is_empty() && (host, 0).to_socket_addrs().is_ok() => Ok(Self {
                 kind: Kind::Erspan1(session),
                 address: host.to_owned(),
@@ -161,10 +161,10 @@ impl Sending {
         }
     }
 
-    /// Takes what a drain says of a flow.
-    pub fn take(&mut self, update: &FlowUpdate) {
+    /// Sends what a drain has added to a flow.
+    pub fn send_flow(&mut self, update: &FlowUpdate) {
         if let Self::Flows(exporter) = self {
-            exporter.take(update);
+            exporter.send_flow(update);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Flows as NetFlow version 5. Each drain tells what it has of a flow, one record for each direction;
+//! Flows as NetFlow version 5. Each drain sends what it has of a flow, one record for each direction;
 //! so nothing has to be kept, and what a collector adds up is exact.
 
 use skua_flow::{Counters, FlowUpdate, Network};
@@ -22,9 +22,9 @@ const MS: u64 = 1_000_000;
 struct Encoder {
     /// When the exporter began: uptimes count from here, ns since the Unix epoch.
     began_ns: u64,
-    /// The drain before, likewise: what came since is told.
+    /// The drain before, likewise: what came since is sent.
     told_ns: u64,
-    /// Records that were told.
+    /// Records that were sent.
     sequence: u32,
     sampling: u16,
     records: Vec<Record>,
@@ -57,7 +57,7 @@ impl Encoder {
     /// What both directions of a flow have in common; none when there is no place for it.
     fn record(&self, update: &FlowUpdate) -> Option<Record> {
         let key = &update.key;
-        // What is inside a tunnel is told with the tunnel's packets.
+        // What is inside a tunnel counts with the tunnel's packets.
         if key.network() != Network::V4 || key.tunnel().is_some() {
             return None;
         }
@@ -95,8 +95,8 @@ impl Encoder {
         }
     }
 
-    /// Takes a flow; false when the protocol has no place for it.
-    fn take(&mut self, update: &FlowUpdate, full: &mut dyn FnMut(&mut Self)) -> bool {
+    /// Adds the records of a flow; false when the protocol has no place for it.
+    fn add_flow(&mut self, update: &FlowUpdate, full: &mut dyn FnMut(&mut Self)) -> bool {
         let Some(common) = self.record(update) else {
             return false;
         };
@@ -180,11 +180,11 @@ impl Exporter {
         self.sent.clone()
     }
 
-    pub(crate) fn take(&mut self, update: &FlowUpdate) {
+    pub(crate) fn send_flow(&mut self, update: &FlowUpdate) {
         let (socket, buffer, sent) = (&self.socket, &mut self.buffer, &self.sent);
         let fits = self
             .encoder
-            .take(update, &mut |encoder| send(encoder, socket, buffer, sent));
+            .add_flow(update, &mut |encoder| send(encoder, socket, buffer, sent));
         if !fits {
             self.sent.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn both_directions_byte_for_byte() {
         let mut encoder = Encoder::new(BEGAN, 1);
-        assert!(encoder.take(&update(), &mut never));
+        assert!(encoder.add_flow(&update(), &mut never));
         let mut out = Vec::new();
         assert_eq!(encoder.write(BEGAN + 3_000 * MS + 7, &mut out), 2);
         #[rustfmt::skip]
@@ -281,14 +281,14 @@ mod tests {
             0, 0, 3, 0xe8, 0, 0, 9, 0xc4, 0, 80, 0xa0, 0x28, 0, 0x12, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(out, golden);
-        // The next is numbered on, tells of what came after this, and of one direction only.
+        // The next is numbered on, has what came after this, and one direction only.
         encoder.told_ns = BEGAN + 3_000 * MS;
         let more = FlowUpdate {
             lo_sent: Counters::default(),
             last_ns: BEGAN + 3_600 * MS,
             ..update()
         };
-        assert!(encoder.take(&more, &mut never));
+        assert!(encoder.add_flow(&more, &mut never));
         assert_eq!(encoder.records[0].first, 3_000);
         assert_eq!(encoder.write(BEGAN + 4_000 * MS, &mut out), 1);
         assert_eq!(out[16..20], [0, 0, 0, 2]);
@@ -304,7 +304,7 @@ mod tests {
         };
         let mut records = Vec::new();
         let mut datagrams = 0;
-        encoder.take(&great, &mut |encoder| {
+        encoder.add_flow(&great, &mut |encoder| {
             assert_eq!(encoder.records.len(), MOST_RECORDS);
             records.append(&mut encoder.records);
             datagrams += 1;
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!((sum(|r| r.packets), sum(|r| r.octets)), (3 << 32, octets));
         assert_eq!((datagrams, encoder.sampling), (0, 0x4000 | 100));
         for _ in 0..40 {
-            encoder.take(&update(), &mut |encoder| {
+            encoder.add_flow(&update(), &mut |encoder| {
                 datagrams += 1;
                 encoder.records.clear();
             });
@@ -332,15 +332,15 @@ mod tests {
             update.key.kind = kind;
             update
         };
-        assert!(!encoder.take(&of(KIND_ETHERNET | 2), &mut never));
-        assert!(!encoder.take(&of(KIND_ETHERNET), &mut never));
+        assert!(!encoder.add_flow(&of(KIND_ETHERNET | 2), &mut never));
+        assert!(!encoder.add_flow(&of(KIND_ETHERNET), &mut never));
         // Inside a tunnel.
-        assert!(!encoder.take(&of(1 << 3 | 1), &mut never));
+        assert!(!encoder.add_flow(&of(1 << 3 | 1), &mut never));
         let mut echo = of(1);
         echo.key.proto = 1;
         echo.key.lo_port = [8, 0];
         echo.key.hi_port = [8, 0];
-        assert!(encoder.take(&echo, &mut never));
+        assert!(encoder.add_flow(&echo, &mut never));
         let ports = (
             encoder.records[0].source_port,
             encoder.records[0].destination_port,

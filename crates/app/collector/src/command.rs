@@ -18,12 +18,12 @@ use skua_config::{
 use skua_export::export::seal;
 use skua_flow::Prefix;
 use skua_output as output;
+use skua_sinks::{SinkName, Sinks};
 
 use crate::{
     gate::Gate,
     receive::Threads,
     received::Received,
-    sink::{SinkName, Sinks},
     watch,
 };
 

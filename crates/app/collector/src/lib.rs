@@ -6,7 +6,6 @@
 //! | `gate`, `receive` | which senders it accepts; the threads that receive and sum up |
 //! | `received` | counts of datagrams received, and of those refused |
 //! | `watch` | /metrics, /health, /ready, and what is logged |
-//! | `sink` | where lines go |
 
 #![allow(
     missing_docs,
@@ -17,7 +16,6 @@ pub mod command;
 mod gate;
 mod receive;
 mod received;
-mod sink;
 mod watch;
 
 pub use watch::METRICS;

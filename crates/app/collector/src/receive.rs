@@ -24,11 +24,11 @@ use skua_collect::{Collector, CollectorConfig, Line, Shard, Summary};
 use skua_export::export::seal::{KeyFile, Name as KeyName};
 use skua_probe::receive::{Answering, MANY, ReceiveBuffers, Socket};
 use skua_process::host::{secret_seed, unix_ns};
+use skua_sinks::Sinks;
 
 use crate::{
     gate::Gate,
     received::Received,
-    sink::Sinks,
     watch::{Watched, Worker},
 };
 

@@ -17,7 +17,7 @@ use skua_config::arguments::AnalyzerArguments;
 use skua_export::services::exchange::{BATCH, BODY, PATH, SENDER};
 use skua_process::host::secret_seed;
 
-use crate::sink::Sink;
+use crate::Sink;
 
 /// Bytes of a batch; with another line still below the analyzer's limit.
 const BATCH_BYTES: usize = BODY / 4;

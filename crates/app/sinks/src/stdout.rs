@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use skua_collect::Line;
 
-use crate::sink::Sink;
+use crate::Sink;
 
 /// Bytes of lines that are passed to the writing thread together.
 const BATCH: usize = 64 << 10;

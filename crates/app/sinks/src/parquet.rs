@@ -6,7 +6,7 @@ use skua_config::Config;
 use skua_lake::{Location, Table};
 use std::time::Duration;
 
-use crate::sink::Sink;
+use crate::Sink;
 
 /// Longest wait at the end.
 const PATIENCE: Duration = Duration::from_secs(30);

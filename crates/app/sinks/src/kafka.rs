@@ -3,7 +3,7 @@
 use skua_collect::Line;
 use skua_kafka::{Producer, Target};
 
-use crate::sink::Sink;
+use crate::Sink;
 
 /// The topic, as long as the collector runs.
 pub struct Kafka(Producer);

@@ -6,9 +6,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde::de::DeserializeOwned;
-use skua_control::{Resources, alert::{ActionSettings, AlertManager}, capture::{Capture, CaptureManager, CaptureRunner, Running}, elements::UserGraph, injection::{InjectionLimits, Injections}};
-use skua_sources::Querier;
+use skua_control::{
+    Resources,
+    alert::{ActionSettings, AlertManager},
+    capture::{Capture, CaptureManager, CaptureRunner, Running},
+    elements::UserGraph,
+    injection::{InjectionLimits, Injections},
+};
 use skua_query::{Answer, Limits};
+use skua_sources::Querier;
 use skua_topology::{Config, Graph, Map, Node, SharedGraph};
 use std::sync::{Arc, LazyLock, atomic::AtomicBool};
 

@@ -25,7 +25,7 @@ const ATTENTION: Duration = Duration::from_secs(3_600);
 pub(crate) struct Happened {
     /// The graph has changed.
     pub graph: bool,
-    /// Somebody has changed what is to be done.
+    /// The list of what is to be done has changed.
     pub asked: bool,
     /// It is time to end.
     pub end: bool,
@@ -45,7 +45,7 @@ impl Signal {
         self.woken.notify_all();
     }
 
-    /// Somebody has changed what is to be done.
+    /// The list of what is to be done has changed.
     pub fn ask(&self) {
         self.change(|happened| happened.asked = true);
     }
@@ -145,7 +145,7 @@ impl Follower {
             closer,
             worker: Some(worker),
         };
-        // It ends by itself, which nobody waits for.
+        // It ends by itself; no thread waits for that.
         thread(format!("{name}-wake")).spawn(watch)?;
         Ok(follower)
     }

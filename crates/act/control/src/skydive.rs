@@ -66,7 +66,7 @@ mod tests {
         let written = serde_json::to_value(&read).unwrap();
         assert_eq!(written["time"], "2026-11-24T18:15:08.123Z");
         assert_eq!(serde_json::from_value::<Sent>(written).unwrap(), known);
-        // Go's time that nobody has set.
+        // Go's time that is not set.
         let unset = json!({"id": Uuid::nil(), "time": "0001-01-01T00:00:00Z", "list": [1]});
         assert!(serde_json::from_value::<Sent>(unset).unwrap().time < 0);
         let wrong = json!({"id": "x", "time": "2026-11-24T18:15:08Z", "list": []});

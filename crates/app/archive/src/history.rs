@@ -44,7 +44,7 @@ pub struct HistoryWriter {
     journal: GraphJournal,
 }
 
-/// Where the history is when nobody says where.
+/// Where the history is by default.
 const USUAL: &str = "/var/lib/skua";
 
 fn settings(config: &config::History) -> StoreConfig {
@@ -76,7 +76,7 @@ impl HistoryWriter {
         config.directory = USUAL.into();
         match Self::open_in(config, graph, observers) {
             Ok(kept) => Ok(Some(kept)),
-            // Nobody asked for it: several may run side by side, and on a disk that cannot be written.
+            // By default only: several may run side by side, and on a disk that cannot be written.
             Err(error) => {
                 config.directory.clear();
                 tracing::warn!(

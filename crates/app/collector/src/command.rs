@@ -20,12 +20,7 @@ use skua_flow::Prefix;
 use skua_output as output;
 use skua_sinks::{SinkName, Sinks};
 
-use crate::{
-    gate::Gate,
-    receive::Threads,
-    received::Received,
-    watch,
-};
+use crate::{gate::Gate, receive::Threads, received::Received, watch};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\

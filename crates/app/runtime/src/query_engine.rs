@@ -133,7 +133,7 @@ impl QueryEngine {
         let found = if explain {
             None
         } else {
-            // A drain wakes probes: only for who asks for what it changes, and asks well.
+            // A drain wakes probes: only for a query that is right and about what a drain changes.
             if prepared.plan.touches(Kind::Flows) {
                 for (shared, _) in &states {
                     drop(shared.fresh());

@@ -41,7 +41,7 @@ struct Batch {
 /// An analyzer, or a `skua run`. A thread sends the waiting lines.
 pub struct Analyzer {
     batch: Batch,
-    way: Option<SyncSender<Batch>>,
+    queue: Option<SyncSender<Batch>>,
     sender: Option<JoinHandle<()>>,
     lost: Arc<Lost>,
 }
@@ -49,7 +49,7 @@ pub struct Analyzer {
 impl Analyzer {
     /// Begins; whether it answers shows later.
     pub fn open(analyzer: AnalyzerArguments) -> anyhow::Result<Self> {
-        let (way, batches) = sync_channel(WAITING);
+        let (queue, batches) = sync_channel(WAITING);
         let lost = Arc::new(Lost::default());
         let theirs = lost.clone();
         let sender = thread::Builder::new()
@@ -61,7 +61,7 @@ impl Analyzer {
                 lines: 0,
                 body: Vec::new(),
             },
-            way: Some(way),
+            queue: Some(queue),
             sender: Some(sender),
             lost,
         })
@@ -85,10 +85,10 @@ impl Sink for Analyzer {
             body: Vec::with_capacity(self.batch.body.len()),
         };
         let batch = std::mem::replace(&mut self.batch, next);
-        if let Some(way) = &self.way
+        if let Some(queue) = &self.queue
             && batch.lines > 0
             && let Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) =
-                way.try_send(batch)
+                queue.try_send(batch)
         {
             self.lost.queue_full.fetch_add(batch.lines, Relaxed);
         }
@@ -98,7 +98,7 @@ impl Sink for Analyzer {
     fn finish(&mut self) -> anyhow::Result<()> {
         self.flush()?;
         // The thread ends when it has sent all, or after its time limit.
-        drop(self.way.take());
+        drop(self.queue.take());
         if let Some(sender) = self.sender.take() {
             let _ = sender.join();
         }

@@ -50,7 +50,7 @@ pub struct Stdout {
     queue_full: u64,
     /// Lines dropped at the end.
     not_read: u64,
-    way: Option<Sender<Vec<u8>>>,
+    queue: Option<Sender<Vec<u8>>>,
     writer: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
     patience: Duration,
@@ -67,7 +67,7 @@ impl Stdout {
     }
 
     fn to(out: File, most: usize, patience: Duration, only: bool) -> anyhow::Result<Self> {
-        let (way, batches) = channel();
+        let (queue, batches) = channel();
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
         let writer = thread::Builder::new()
@@ -81,7 +81,7 @@ impl Stdout {
             put: 0,
             queue_full: 0,
             not_read: 0,
-            way: Some(way),
+            queue: Some(queue),
             writer: Some(writer),
             shared,
             patience,
@@ -94,11 +94,11 @@ impl Stdout {
         let batch = std::mem::take(&mut self.batch);
         let lines = std::mem::take(&mut self.lines);
         let room = self.shared.waiting.load(Relaxed) + batch.len() <= self.most;
-        match &self.way {
-            Some(way) if room && !self.shared.closed.load(Relaxed) => {
+        match &self.queue {
+            Some(queue) if room && !self.shared.closed.load(Relaxed) => {
                 self.shared.waiting.fetch_add(batch.len(), Relaxed);
                 // The thread lives as long as we may send.
-                let _ = way.send(batch);
+                let _ = queue.send(batch);
             }
             _ => self.queue_full += lines,
         }
@@ -129,7 +129,7 @@ impl Sink for Stdout {
 
     fn finish(&mut self) -> anyhow::Result<()> {
         let flushed = self.flush();
-        drop(self.way.take());
+        drop(self.queue.take());
         let (mut bytes, mut since) = (0, Instant::now());
         while let Some(writer) = &self.writer
             && !writer.is_finished()

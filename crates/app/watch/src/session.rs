@@ -40,7 +40,7 @@ pub struct Session {
     probe: Box<dyn Probe>,
     shared: Shared,
     sockets: Option<Box<dyn SocketProbe>>,
-    /// Readable when a signal came or somebody wants a drain.
+    /// Readable when a signal came or a reader wants a drain.
     wake: UnixStream,
     /// Readable when that is, or when sockets have ended.
     any_wake: OwnedFd,
@@ -239,7 +239,7 @@ impl Session {
         self.shared.clone()
     }
 
-    /// The address set, for whoever is to change it.
+    /// The address set, to change it.
     pub fn addresses(&self) -> LiveAddresses {
         self.probe.addresses()
     }

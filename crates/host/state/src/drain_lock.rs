@@ -69,7 +69,7 @@ impl<T> DrainLock<T> {
     }
 
     /// The value, to read it: after the drains that wait or are under way, and when one of the other readers has done.
-    /// Who has it must not ask for it again.
+    /// A thread that has it must not lock it again.
     pub fn read(&self) -> ReadGuard<'_, T> {
         let waiting = self.free.wait_while(self.users(), |users| {
             users.drains > 0 || users.readers >= self.limit
@@ -97,7 +97,7 @@ impl<T> DrainLock<T> {
         }
     }
 
-    /// Whether nobody has the value.
+    /// Whether it is free.
     #[cfg(test)]
     pub fn is_free(&self) -> bool {
         self.value.try_write().is_ok()

@@ -360,7 +360,7 @@ fn node_of(graph: &SharedGraph, host: &str, inode: u64, ifindex: u32) -> Option<
     tid
 }
 
-/// The state and the means to have it brought up to date. One lock covers it: whoever reads holds it for as long as a
+/// The state and the means to have it brought up to date. One lock covers it: a reader holds it for as long as a
 /// page of records takes to be copied ([`crate::copies`]), and a drain that waits goes before those who read next.
 #[derive(Clone)]
 pub struct Shared {
@@ -374,7 +374,7 @@ struct Inner {
     drained: Condvar,
     /// Number of drains that were announced, for those who cannot wait on a thread.
     announced: watch::Sender<u64>,
-    /// Whether somebody waits for a drain.
+    /// Whether a reader waits for a drain.
     wanted: AtomicBool,
     /// A byte here ends the probe's wait.
     waker: UnixStream,
@@ -395,14 +395,14 @@ impl Shared {
         }
     }
 
-    /// A state that nobody drains into: an analyzer captures nothing itself.
+    /// A state without drains: an analyzer captures nothing itself.
     pub fn still(mut state: State) -> std::io::Result<Self> {
         let (_, waker) = UnixStream::pair()?;
         state.ended = true;
         Ok(Self::new(state, waker))
     }
 
-    /// The state. Whoever has it keeps drains waiting: copy a bounded number of records, no more.
+    /// The state. A drain waits for each reader: copy a bounded number of records, no more.
     pub fn read(&self) -> ReadGuard<'_, State> {
         self.inner.state.read()
     }
@@ -420,7 +420,7 @@ impl Shared {
         state
     }
 
-    /// Whether nobody has the state.
+    /// Whether the lock is free.
     #[cfg(test)]
     pub fn is_free(&self) -> bool {
         self.inner.state.is_free()

@@ -14,19 +14,19 @@ use std::{
     sync::LazyLock,
 };
 
-/// Who is shown a value; true ends it.
+/// Visits a value; true ends the visit.
 pub(crate) type Visit<'v> = dyn FnMut(Leaf<'_>) -> bool + 'v;
 
 /// How the values of a field are shown, none when it is not known.
 pub(crate) enum Getter {
     /// As [`FIELDS`] define it.
     Defined(&'static Field),
-    /// In Skydive's form, or only in queries; returns whether somebody was content.
+    /// In Skydive's form, or only in queries; returns whether a visitor has ended it.
     Own(fn(&FlowView<'_>, &mut Visit<'_>) -> bool),
 }
 
 impl Getter {
-    /// Shows the values; returns whether somebody was content.
+    /// Shows the values; returns whether a visitor has ended it.
     pub(crate) fn show(&self, flow: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
         match self {
             Self::Defined(field) => defined(flow, field, visit),
@@ -189,7 +189,7 @@ fn party<'a>(f: &FlowView<'a>, side: Side) -> ConversationOwner<'a> {
     side.of(f.by_a(f.parties))
 }
 
-/// Shows something of both sides: who asks without a side is content with either.
+/// Shows a value of both sides: a condition without a side holds for either.
 fn either(
     f: &FlowView<'_>,
     visit: &mut Visit<'_>,

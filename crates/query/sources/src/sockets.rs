@@ -263,7 +263,7 @@ fn plain(field: &Field, value: skua_record::Value<'_, NoOther>) -> Option<Value>
 /// A value that has another form in queries.
 fn own(key: &str, field: &Field, line: &SocketLine<'_>) -> Option<Value> {
     let record = line.record;
-    // As the system's tables have it: those that wait have nobody at the other end.
+    // As the system's tables have it: those that wait have no other end.
     let remote = || {
         record.peer().unwrap_or(match record.local {
             SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),

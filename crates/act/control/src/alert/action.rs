@@ -142,7 +142,7 @@ impl Action {
         }
     }
 
-    /// Does it once. `ended` says when nobody waits for it any more.
+    /// Carries it out once. `ended` says whether the alert is gone meanwhile.
     pub fn carry_out(
         &self,
         event: &[u8],
@@ -211,7 +211,7 @@ fn append(directory: &Path, path: &Path, event: &[u8]) -> Result<(), Failure> {
     let file = openat2(
         &base,
         path,
-        // A pipe that nobody reads is not waited for.
+        // A pipe without a reader is an error, no wait.
         OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NONBLOCK,
         Mode::RUSR | Mode::WUSR,
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
@@ -459,7 +459,7 @@ mod tests {
                 .contains("exit status: 1")
         );
         assert!(command(&["/no/such/program"], long).is_err());
-        // Much output that nobody wants, and input that it does not read.
+        // Much output, and input that it does not read.
         command(&["sh", "-c", "head -c 10000000 /dev/zero"], long).unwrap();
     }
 

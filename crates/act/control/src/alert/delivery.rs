@@ -1,5 +1,5 @@
-//! Carries out actions, each alert's on a thread of its own while it has something to do: whoever hangs
-//! delays nobody else.
+//! Carries out actions, each alert's on a thread of its own while it has something to do: one that hangs
+//! delays no other.
 
 use super::action::{Action, ActionSettings};
 use serde::Serialize;

@@ -259,7 +259,7 @@ impl Inner {
         self.publish(round);
         let next = next.map(|next| next.saturating_sub(began.elapsed()));
         let attention = match self.alerts.is_empty() {
-            // Whoever makes one says so.
+            // A new alert wakes the thread.
             true => REST,
             false => ATTENTION,
         };

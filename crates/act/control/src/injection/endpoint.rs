@@ -23,7 +23,7 @@ pub(super) struct Endpoint {
 pub(super) enum Hop {
     /// This is its MAC address.
     Mac(Mac),
-    /// It has this address; who has it must be asked for on the wire.
+    /// It has this address; its MAC address must be resolved on the wire.
     Ask(IpAddr),
 }
 

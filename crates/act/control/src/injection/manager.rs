@@ -219,7 +219,7 @@ impl Injections {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins one for somebody, which may take a second when the next hop must be asked for.
+    /// Begins an injection, which may take a second when the MAC address of the next hop must be resolved.
     pub fn create(
         &self,
         asked: PacketInjection,
@@ -249,7 +249,7 @@ impl Injections {
             "packets are injected"
         );
         let asked = PacketInjection {
-            // Nobody needs the file again.
+            // The file is not needed again.
             pcap: None,
             ..asked
         };

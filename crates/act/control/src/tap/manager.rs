@@ -50,7 +50,7 @@ pub enum TapError {
     /// It has monitors.
     #[error("this tap has monitors; make one with To [\"stream\"] (--to stream) to watch it")]
     NoStream,
-    /// Somebody has its packets.
+    /// Another watcher has its packets.
     #[error("somebody watches this tap already")]
     Watched,
     /// It stands in the configuration.
@@ -161,7 +161,7 @@ pub struct MonitorView {
     pub too_big: Amount,
     /// Could not be tagged, cut or encapsulated.
     pub failed: Amount,
-    /// Sent on the tap's own veth pair by somebody else.
+    /// Sent on the tap's own veth pair by another process.
     pub strange: Amount,
 }
 
@@ -412,7 +412,7 @@ impl TapManager {
                 create_time: unix_ms(),
                 ..tap.clone()
             };
-            // What somebody has made by the API stands in the file by now.
+            // A tap that was made by the API stands in the file by now.
             let added = match taps.add(tap.clone()) {
                 Err(ResourceError::Duplicate { id, .. }) => {
                     taps.remove(&id.to_string())?;
@@ -458,7 +458,7 @@ impl TapManager {
         Err(TapError::Forbidden)
     }
 
-    /// Makes a tap for somebody; when this returns, it runs.
+    /// Makes a tap; when this returns, it runs.
     ///
     /// # Errors
     /// It is forbidden, something is wrong with it, or the kernel cannot.
@@ -560,7 +560,7 @@ impl TapManager {
     /// Gives the packets of a tap to who watches, one at a time.
     ///
     /// # Errors
-    /// There is none, it has monitors, or somebody watches already.
+    /// There is none, it has monitors, or another watcher has its packets.
     pub fn watch(&self, id: &str, who: &str) -> Result<TapWatch, TapError> {
         let mut runs = self.inner.runs();
         let tap = self.inner.taps.get(id)?;

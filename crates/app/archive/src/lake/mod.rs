@@ -103,7 +103,7 @@ impl LakeWriter {
         }));
     }
 
-    /// Says what was lost since the start: at the end nobody else asks for it any more.
+    /// Logs what was lost since the start: after the end there are no metrics of it.
     pub fn say_lost(&self) {
         let stats = self.writer.stats();
         let lost = stats.lost.iter();

@@ -13,10 +13,10 @@ use skua_lake::{
 
 use skua_watch::record_filter::RecordFilter;
 
-/// The last hour, when nobody says since when.
+/// The last hour, without `since`.
 const USUAL: &str = "1h";
 
-/// What somebody asks of a lake.
+/// A question to a lake.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub since: Option<String>,

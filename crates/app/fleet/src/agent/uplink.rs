@@ -105,7 +105,7 @@ pub struct Uplink {
     thread: Option<JoinHandle<()>>,
 }
 
-/// For who wants to know the status of an uplink.
+/// Shows the status of an uplink.
 #[derive(Clone)]
 pub struct UplinkView(Arc<Inner>);
 
@@ -160,7 +160,7 @@ impl Uplink {
         self.inner.outbox.clone()
     }
 
-    /// For who wants to know its status.
+    /// Shows its status.
     pub fn view(&self) -> UplinkView {
         UplinkView(self.inner.clone())
     }
@@ -342,7 +342,7 @@ impl Inner {
                 turn += 1;
             }
             if ended.refused {
-                // Who is not wanted does not become so soon.
+                // A refused agent is not accepted soon.
                 wait = LATE;
             }
             // With several analyzers each is tried before there is a pause.

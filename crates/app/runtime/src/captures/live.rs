@@ -26,13 +26,13 @@ use uuid::Uuid;
 /// Who watches at a time; each has a thread.
 const WATCHERS: usize = 16;
 
-/// Packets that wait for a watcher who is slow, bytes; beyond they are dropped and counted.
+/// Packets that wait for a slow watcher, bytes; beyond they are dropped and counted.
 const WAITING: usize = 16 << 20;
 
 /// Pieces of the answer that are ready to be sent.
 pub(crate) const PIECES: usize = 16;
 
-/// How soon it is seen that a capture has ended or nobody watches any more.
+/// Time until a thread notices that a capture has ended or its watcher has gone.
 pub(crate) const LOOK: Duration = Duration::from_millis(200);
 
 /// The answer of a request that goes on as long as packets come.
@@ -81,7 +81,7 @@ pub struct Passing {
 
 impl Drop for Passing {
     fn drop(&mut self) {
-        // Somebody else may have ended it.
+        // It may have been ended already.
         let _ = self.captures.delete(&self.id.to_string());
     }
 }

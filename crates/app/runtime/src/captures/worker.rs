@@ -123,7 +123,7 @@ impl Worker {
         let (mut sending, mut probe, more) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                // Whoever asked for it waits.
+                // The caller waits for it.
                 let _ = result.send(Err(error));
                 return;
             }
@@ -196,7 +196,7 @@ impl Losses {
     const INTERVAL: Duration = Duration::from_secs(60);
 
     fn warn(&mut self, capture: &Capture, received: &Received) {
-        // Who is not allowed was left out on purpose.
+        // Senders that are not allowed are left out on purpose.
         let causes = || {
             received
                 .causes()

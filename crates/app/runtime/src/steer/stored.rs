@@ -6,7 +6,7 @@ use skua_control::{Resource, Resources};
 use skua_steer::Written;
 use uuid::Uuid;
 
-/// A detector that somebody has applied, as it was written.
+/// A detector that was applied, as it was written.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
 pub struct StoredDetector {

@@ -52,7 +52,7 @@ pub fn stream(
                 tracing::warn!(%error, "packets of a tap cannot be written");
             }
             if let Some(passing) = passing {
-                // Somebody else may have ended it.
+                // It may have been ended already.
                 let _ = passing.taps.delete(&id.to_string(), &passing.who);
             }
         })?;
@@ -67,7 +67,7 @@ struct Known {
     link: LinkKind,
 }
 
-/// Writes packets until nobody reads them or the tap ends.
+/// Writes packets until the watcher goes or the tap ends.
 fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> io::Result<()> {
     let ready = Ready::default();
     let application = concat!("skua ", env!("CARGO_PKG_VERSION"));
@@ -122,7 +122,7 @@ fn follow(mut watch: TapWatch, shared: &Shared, send: &mpsc::Sender<Bytes>) -> i
         failed?;
         if !goes_on {
             let rest = ready.0.take();
-            // Nobody reads it any more, or the tap has ended.
+            // The watcher has gone, or the tap has ended.
             let _ = send.blocking_send(rest.into());
             return Ok(());
         }

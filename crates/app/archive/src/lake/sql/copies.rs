@@ -129,7 +129,7 @@ impl Drop for Copies {
     }
 }
 
-/// A lock that goes with who has it, however that ends; none when somebody has it.
+/// A lock that ends with its process, however that ends; none when another process has it.
 fn locked(directory: &Path) -> Option<File> {
     let file = File::open(directory).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_bounded_and_go_when_nobody_needs_them() {
+    fn copies_are_bounded_and_go_when_they_are_not_needed() {
         let above = std::env::temp_dir().join(format!("skua-copies-{}", std::process::id()));
         let files = ["flows/a", "flows/b"].map(|path| Stored {
             path: path.into(),

@@ -158,7 +158,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Whoever reads sees this, and no more: not where in our own statement it was, nor how the engine could be set otherwise.
+/// What a user sees of an error: not where in our own statement it was, nor which settings the engine has.
 fn readable(error: &duckdb::Error) -> anyhow::Error {
     let text = error.to_string();
     if text.starts_with("Out of Memory Error") {

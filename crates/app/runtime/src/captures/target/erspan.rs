@@ -118,7 +118,7 @@ fn encapsulate(packet: &RawPacket<'_>, session: u16, sequence: u32, out: &mut Ve
     out.extend(packet.data);
 }
 
-/// A raw socket to the collector. What comes to it is nobody's.
+/// A raw socket to the collector. What comes to it is not read.
 fn open(to: SocketAddr) -> anyhow::Result<OwnedFd> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::INET,

@@ -166,7 +166,7 @@ impl Exporter {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.connect(to)?;
-        // A drain waits for nobody.
+        // A drain does not wait for the network.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,

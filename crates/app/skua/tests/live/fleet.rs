@@ -243,7 +243,7 @@ fn what_is_no_agent_is_refused_with_one_line() {
     let text = |text: &str| Message::Text(text.into());
     let hello = |host: &str| {
         text(&format!(
-            r#"{{"Hello":{{"protocol":4,"version":"0","host":"{host}",
+            r#"{{"Hello":{{"protocol":5,"version":"0","host":"{host}",
             "instance":"00000000-0000-4000-8000-000000000001",
             "challenge":"00000000-0000-4000-8000-000000000002"}}}}"#
         ))

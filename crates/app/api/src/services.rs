@@ -66,7 +66,7 @@ async fn edges(
                 None => return Err(unknown(graph.begins_ns())),
             };
         }
-        edges.retain(|edge| query.takes(edge));
+        edges.retain(|edge| query.matches(edge));
         let found = edges.len();
         edges.truncate(query.limit.unwrap_or(usize::MAX));
         let headers = [
@@ -127,7 +127,7 @@ async fn add_lines(
         let lines = lines.map_err(|error| {
             ApiError::bad_request(format_args!("a line is not understood: {error}"))
         })?;
-        graph.take(sender, batch, &lines);
+        graph.add_lines(sender, batch, &lines);
         Ok(Answer::of(&TakenLines { lines: lines.len() }))
     })
     .await

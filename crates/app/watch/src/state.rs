@@ -34,7 +34,7 @@ const NAMES_AT_MOST: usize = 65_536;
 /// other drain begins meanwhile; others may read.
 pub type Observer = dyn Fn(Option<Uuid>, &State) + Send + Sync;
 
-/// Who is told of drains.
+/// Who reads what drains have changed.
 #[derive(Clone, Default)]
 pub struct Observers(Arc<RwLock<Vec<Arc<Observer>>>>);
 
@@ -108,7 +108,7 @@ pub struct State {
     graph: Option<SharedGraph>,
     /// The graph's last event when they were looked for; none when another interface has come since.
     looked_at: Option<u64>,
-    /// Who is told of drains.
+    /// Who reads what drains have changed.
     observers: Observers,
     /// What those have whose interface is not known.
     nowhere: Arc<FlowPlace>,
@@ -217,8 +217,8 @@ impl State {
         }
     }
 
-    /// Says on which host and for which capture this is, where its interfaces are nodes, and who is
-    /// told of drains.
+    /// Sets on which host and for which capture this is, where its interfaces are nodes, and who reads
+    /// what drains have changed.
     pub fn set_origin(
         &mut self,
         host: &str,

@@ -1,15 +1,15 @@
-//! Tells discovery which processes listen.
+//! Gives discovery the processes that listen.
 
 use skua_discover::{Listeners, ListeningPort, ListeningProcess};
 use std::collections::HashMap;
 
 use crate::sockets::Sockets;
 
-/// Processes at most that are told.
+/// Processes at most.
 const MOST: usize = 8_192;
 
-/// Tells what listens now: nothing when sockets are not watched.
-pub fn tell(listeners: &Listeners, sockets: Option<&Sockets>) {
+/// Updates what listens now: nothing when sockets are not watched.
+pub fn update(listeners: &Listeners, sockets: Option<&Sockets>) {
     let Some(sockets) = sockets else {
         return listeners.set(Vec::new());
     };

@@ -35,7 +35,7 @@ pub struct Sockets {
     pub fallback: String,
     /// Kernel memory by map.
     pub map_memory: Vec<(String, u64)>,
-    /// How ended connections are told.
+    /// How the ends of connections are read.
     pub mode: Mode,
     /// Inode numbers of namespaces, by the number in flow keys.
     namespaces: Vec<(u16, u32)>,
@@ -250,8 +250,8 @@ fn in_batches<T>(
     done
 }
 
-/// Takes what has ended, which is quick.
-pub fn take_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(), ProbeError> {
+/// Reads what has ended, which is quick.
+pub fn apply_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(), ProbeError> {
     in_batches(
         change,
         |sockets, (id, path): &(u64, Vec<u8>)| sockets.owners.note_cgroup(*id, path),
@@ -270,14 +270,14 @@ pub fn take_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(),
     )
 }
 
-/// Takes what has ended and looks at what is open.
+/// Reads what has ended and what is open.
 pub fn drain(
     probe: &mut dyn SocketProbe,
     now_ns: u64,
     change: Change<'_>,
 ) -> Result<(), ProbeError> {
     change(&mut |sockets| sockets.store.begin_drain(now_ns));
-    take_ended(probe, change)?;
+    apply_ended(probe, change)?;
     change(&mut |sockets| sockets.store.begin_poll());
     let looked = in_batches(change, Sockets::apply, |sink| {
         probe.open(&mut |update| sink(*update))
@@ -286,7 +286,7 @@ pub fn drain(
     // Without a look nothing is known to be gone.
     looked?;
     // What ended while the look went on, before its ports were used again by what the look has seen.
-    take_ended(probe, change)?;
+    apply_ended(probe, change)?;
     let losses = probe.losses();
     change(&mut |sockets| sockets.end_poll(losses));
     Ok(())

@@ -198,7 +198,7 @@ pub fn advice(status: &Value, summary: &Value) -> Vec<String> {
         "ends of sockets were lost as the ring buffer was full: with sockets.mode: aggregate the kernel \
          sums up connections, and none is lost so"
     } else {
-        "ends of sockets came faster than sock_diag could tell them: socket programs in the kernel \
+        "ends of sockets came faster than sock_diag could report them: socket programs in the kernel \
          would not lose them"
     };
     say(lost("ring_full"), ring);

@@ -45,7 +45,7 @@ pub struct GraphQuery {
 }
 
 impl GraphQuery {
-    pub fn takes(&self, edge: &Edge) -> bool {
+    pub fn matches(&self, edge: &Edge) -> bool {
         let named = |wanted: &str| {
             let is = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Service(name) if **name == *wanted);
             is(&edge.client) || is(&edge.server)

@@ -21,6 +21,8 @@ use skua_server::{
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use crate::openapi::EdgeLine;
+
 /// The routes.
 pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -33,7 +35,7 @@ pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
 #[utoipa::path(get, path = "/api/services/graph", operation_id = "serviceGraph", tag = "sockets", params(GraphQuery),
     responses((status = 200, description = "Edges",
         headers(("x-skua-found" = u64), ("x-skua-lost-lines" = u64), ("x-skua-lost-records" = u64), ("x-skua-own-lines" = u64)),
-        content((Edge = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
+        content((EdgeLine = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
         (status = 404, description = "Nothing is known of that moment")))]
 async fn edges(
     Extract(graph): Extract<ServiceGraph>,

@@ -85,8 +85,7 @@ impl Exporters {
 }
 
 /// A number of each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = OfEachSide)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sent {
     /// Of the client.
     pub client: u64,

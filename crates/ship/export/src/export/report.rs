@@ -192,7 +192,7 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
                 "were dropped as the queue was full (export.queue)",
             ),
             ("send_refused", "were refused: nobody listens there"),
-            ("unreachable", "the host is unreachable"),
+            ("unreachable", "did not get there: the host is unreachable"),
             ("unanswered", "were not answered: it is gone"),
             ("would_block", "were dropped as the socket was full"),
             ("send_failed", "could not be sent"),

@@ -62,7 +62,7 @@ CREATE TABLE lines (
   'protobuf.read-default-values' = 'true'
 );
 
--- Keyed by edge and window: compaction keeps the last row of each.
+-- Names and types by crates/ship/collect/src/graph/fields.rs. Keyed by edge and window: compaction keeps the last row of each.
 CREATE TABLE service_graph (
   window_ms BIGINT,
   protocol INT,
@@ -110,7 +110,7 @@ CREATE TABLE service_graph (
 CREATE TEMPORARY FUNCTION quantiles AS 'skua.stream.Quantiles';
 
 -- An edge: at each end a service name, else an address. Lines of another version have another meaning.
-CREATE TEMPORARY VIEW told AS
+CREATE TEMPORARY VIEW understood AS
 SELECT
   *,
   CASE WHEN client_service = '' THEN client_address ELSE '' END AS client,
@@ -147,7 +147,7 @@ SELECT
   quantiles(rtt_classes) AS rtt,
   MIN(window_ns / 1000000) AS first_ms,
   MAX((window_ns + length_ns) / 1000000) AS last_ms
-FROM told
+FROM understood
 GROUP BY TUMBLE(begins, INTERVAL '{window}' SECOND), protocol, client_service, client, server_service, server, port;
 
 INSERT INTO service_graph

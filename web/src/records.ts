@@ -258,3 +258,48 @@ export interface Calls {
   first?: string;
   last?: string;
 }
+
+export interface ServiceEdge {
+  client: {
+    service?: string;
+    address?: string;
+  };
+  server: {
+    service?: string;
+    address?: string;
+  };
+  protocol: number;
+  port: number;
+  client_sent: {
+    packets: number;
+    bytes: number;
+  };
+  server_sent: {
+    packets: number;
+    bytes: number;
+  };
+  connections: number;
+  ended: number;
+  failures: {
+    refused: number;
+    timed_out: number;
+  };
+  reset: number;
+  retransmitted: {
+    client: number;
+    server: number;
+  };
+  rtt?: {
+    count?: number;
+    sum_us?: number;
+    min_us?: number;
+    max_us?: number;
+    p50_us?: number;
+    p95_us?: number;
+    p99_us?: number;
+  };
+  samples: number;
+  first: string;
+  last: string;
+  change?: string;
+}

@@ -4,31 +4,8 @@ import { useComputed, useSignal } from "@preact/signals";
 import { ago, brief, bytes, count, exact, plain, span } from "./format";
 import { useLines } from "./hooks";
 import { Columns, Aside, Copy, Name, Trouble, Values } from "./parts";
+import type { ServiceEdge as Call } from "./records";
 import { at, connection, go, link, param, serverNow, set } from "./state";
-
-interface Party {
-  service?: string;
-  address?: string;
-}
-/** An edge of `/api/services/graph`. */
-interface Call {
-  client: Party;
-  server: Party;
-  /** IP protocol. */
-  protocol: number;
-  port: number;
-  client_sent: { packets: number; bytes: number };
-  server_sent: { packets: number; bytes: number };
-  connections: number;
-  ended: number;
-  failures: { refused: number; timed_out: number };
-  reset: number;
-  retransmitted: { client: number; server: number };
-  rtt?: { count: number; p50_us?: number; p95_us?: number; max_us: number };
-  first: string;
-  last: string;
-  change?: "new" | "vanished";
-}
 
 /** Edges at most; the server sends those with the most bytes. */
 const MOST = 120;

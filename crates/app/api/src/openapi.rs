@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use serde_json::{Map, Value, json};
+use skua_collect::graph;
 use skua_server::{
     alive,
     error::{ErrorBody, JSON},
@@ -54,6 +55,8 @@ named! {
     SocketLine "SocketRecord";
     /// A line of `/api/services` and `/api/dependencies`.
     CallsLine "Calls";
+    /// A line of `/api/services/graph`.
+    EdgeLine "ServiceEdge";
     /// A row of the lake, with the field names of the query.
     RowLine "Row";
     /// The result of a query: a list of nodes, edges, flows or values; or one value.
@@ -113,6 +116,10 @@ impl Description {
             ("FlowRecord", skua_flow::fields::json_schema()),
             ("SocketRecord", skua_socket::fields::json_schema()),
             ("Calls", skua_socket::call::json_schema()),
+            (
+                "ServiceEdge",
+                skua_record::json_schema("Skua edge", graph::FIELDS),
+            ),
         ] {
             schemas[name] = schema;
         }

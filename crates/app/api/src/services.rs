@@ -21,6 +21,8 @@ use skua_server::{
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use crate::openapi::EdgeLine;
+
 /// The routes.
 pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -33,7 +35,7 @@ pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
 #[utoipa::path(get, path = "/api/services/graph", operation_id = "serviceGraph", tag = "sockets", params(GraphQuery),
     responses((status = 200, description = "Edges",
         headers(("x-skua-found" = u64), ("x-skua-lost-lines" = u64), ("x-skua-lost-records" = u64), ("x-skua-own-lines" = u64)),
-        content((Edge = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
+        content((EdgeLine = "application/x-ndjson"), (String = "text/csv"), (String = "text/vnd.graphviz"))),
         (status = 404, description = "The graph has no data of that time")))]
 async fn edges(
     Extract(graph): Extract<ServiceGraph>,
@@ -66,7 +68,7 @@ async fn edges(
                 None => return Err(unknown(graph.begins_ns())),
             };
         }
-        edges.retain(|edge| query.takes(edge));
+        edges.retain(|edge| query.matches(edge));
         let found = edges.len();
         edges.truncate(query.limit.unwrap_or(usize::MAX));
         let headers = [
@@ -127,7 +129,7 @@ async fn add_lines(
         let lines = lines.map_err(|error| {
             ApiError::bad_request(format_args!("a line cannot be read: {error}"))
         })?;
-        graph.take(sender, batch, &lines);
+        graph.add_lines(sender, batch, &lines);
         Ok(Answer::of(&AcceptedLines { lines: lines.len() }))
     })
     .await

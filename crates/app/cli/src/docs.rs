@@ -16,7 +16,7 @@ the object `ab`. Fields that do not apply are left out, as the last column says;
 fields, too. New fields may come, none of these will change its meaning.
 
 `together` is what the value is in several records of the same thing: `sum`, `least`, `greatest`, `union` of all, `known`
-once it is, or the `latest`, which may be left out again; `same` does not change. Queries and the lake have some values
+once it is, or the `latest`, which may be left out again; `same` does not change, and what is `computed anew` has to be. Queries and the lake have some values
 in a form of their own: [queries](gremlin.md) those of Skydive, the lake numbers for flags and identifiers.
 
 CSV has a column for each field in the order of the table, with `_` for `.` in its name (`ab_packets`);
@@ -27,6 +27,7 @@ what does not apply is empty, lists are separated by spaces. The first line has 
 - [Socket records](#socket-records): `skua sockets`, `/api/sockets`
 - [Services and dependencies](#services-and-dependencies): `skua services`, `/api/services`, `/api/dependencies`
 - [Lines of collectors](#lines-of-collectors): `skua collector`, as JSON, in Kafka and in the lake
+- [Edges of the service graph](#edges-of-the-service-graph): `skua services --graph`, `/api/services/graph`, rows in Kafka
 ";
 
 #[test]
@@ -41,6 +42,10 @@ fn the_documentation_of_records_is_up_to_date() {
             skua_socket::call::documentation(),
         ),
         ("Lines of collectors", skua_collect::fields::documentation()),
+        (
+            "Edges of the service graph",
+            skua_collect::graph::documentation(),
+        ),
     ] {
         text += &format!("\n## {title}\n\n{chapter}");
     }
@@ -54,6 +59,7 @@ fn the_types_of_the_page_are_up_to_date() {
         skua_record::typescript("Flow", skua_flow::fields::FIELDS),
         skua_record::typescript("Socket", skua_socket::fields::FIELDS),
         skua_record::typescript("Calls", skua_socket::call::FIELDS),
+        skua_record::typescript("ServiceEdge", skua_collect::graph::FIELDS),
     ];
     up_to_date("../web/src/records.ts", &text.join("\n"));
 }

@@ -11,6 +11,8 @@ pub mod agents;
 pub mod alert;
 pub mod arguments;
 pub mod capture;
+#[cfg(test)]
+mod columns;
 pub mod command_line;
 pub mod console;
 #[cfg(test)]

@@ -227,7 +227,7 @@ fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
     };
     let mut printer = Printer::new(
         show.print.format(),
-        &show::COLUMNS,
+        &skua_top::columns::EDGES,
         show::csv_header,
         show.wide,
     );

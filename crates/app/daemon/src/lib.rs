@@ -311,8 +311,8 @@ impl Watch {
         let ovs = database.and_then(|target| follow_switch(config, target, graph));
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let services = storage.services.clone();
-        let told_as = move |agents| services.told_as(agents);
-        let export = Export::start(&config.export, &session, observers, told_as)?;
+        let on_agents = move |agents| services.set_own_agents(agents);
+        let export = Export::start(&config.export, &session, observers, on_agents)?;
         storage.services.follow(
             observers,
             config.sockets.graph,

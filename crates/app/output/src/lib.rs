@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use skua_top::{
     columns::{Column, FLOW_COLUMNS, column, fit, text},
-    format::{bit_rate, bytes, count, counted, nanoseconds},
+    format::{bit_rate, bytes, count, counted, nanoseconds, protocol},
     text::harmless,
 };
 

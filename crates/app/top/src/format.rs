@@ -5,6 +5,18 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Name of an IP protocol, its number when it has none.
+pub fn protocol(number: u8) -> String {
+    match number {
+        1 => "icmp".into(),
+        6 => "tcp".into(),
+        17 => "udp".into(),
+        58 => "icmp6".into(),
+        132 => "sctp".into(),
+        other => other.to_string(),
+    }
+}
+
 /// Bytes with a binary unit, like `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     scaled(

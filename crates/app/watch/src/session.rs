@@ -271,7 +271,7 @@ impl Session {
             }
             if wake == Wake::Caller && !self.shared.take_wanted() {
                 if !called {
-                    self.take_ended();
+                    self.apply_ended_sockets();
                 }
                 continue;
             }
@@ -281,14 +281,14 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the sockets that have ended before there is no room for more.
-    fn take_ended(&mut self) {
-        // sock_diag reports each end at once: read many at a time.
+    /// Reads the sockets that have ended before the kernel's buffer of them is full.
+    fn apply_ended_sockets(&mut self) {
+        // Sock_diag reports each end at once: read many at a time.
         std::thread::sleep(TAKE_INTERVAL.saturating_sub(self.sockets_taken.elapsed()));
         self.sockets_taken = Instant::now();
         let shared = &self.shared;
         if let Some(probe) = &mut self.sockets
-            && let Err(error) = sockets::take_ended(&mut **probe, &mut |change| {
+            && let Err(error) = sockets::apply_ended(&mut **probe, &mut |change| {
                 if let Some(sockets) = &mut shared.drain(&mut DrainWait::default()).sockets {
                     change(sockets);
                 }

@@ -226,8 +226,8 @@ fn in_batches<T>(
     done
 }
 
-/// Takes what has ended, which is quick.
-pub fn take_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(), ProbeError> {
+/// Reads what has ended, which is quick.
+pub fn apply_ended(probe: &mut dyn SocketProbe, change: Change<'_>) -> Result<(), ProbeError> {
     in_batches(
         change,
         |sockets, (id, path): &(u64, Vec<u8>)| sockets.owners.note_cgroup(*id, path),
@@ -253,7 +253,7 @@ pub fn drain(
     change: Change<'_>,
 ) -> Result<(), ProbeError> {
     change(&mut |sockets| sockets.store.begin_drain(now_ns));
-    take_ended(probe, change)?;
+    apply_ended(probe, change)?;
     change(&mut |sockets| sockets.store.begin_poll());
     let polled = in_batches(change, Sockets::apply, |sink| {
         probe.open(&mut |update| sink(*update))
@@ -262,7 +262,7 @@ pub fn drain(
     // Without a poll nothing is known to be gone.
     polled?;
     // What ended during the poll, before its ports were used again by what the poll has seen.
-    take_ended(probe, change)?;
+    apply_ended(probe, change)?;
     let losses = probe.losses();
     change(&mut |sockets| sockets.end_poll(losses));
     Ok(())

@@ -16,6 +16,8 @@ pub struct Field<R: Record> {
     pub meaning: &'static str,
     /// How it is found.
     pub value: R::Getter,
+    /// Whether its object is in every record, although each field of it may be left out.
+    pub in_every_record: bool,
     /// What it is in several records of the same thing together.
     pub aggregation: Aggregation,
     /// Key in queries (Gremlin).
@@ -24,7 +26,7 @@ pub struct Field<R: Record> {
     pub column: Name,
     /// Type of that column, when it is not that of the field: a number instead of text.
     pub column_kind: FieldType,
-    /// Name in Kafka's messages.
+    /// Name in Kafka's messages or rows.
     pub message: Name,
     /// Its number there.
     pub number: u32,
@@ -47,6 +49,8 @@ pub enum Aggregation {
     Known,
     /// The latest; it may be absent again.
     Latest,
+    /// Nothing that values give: it is computed anew.
+    Anew,
 }
 
 impl Aggregation {
@@ -60,6 +64,7 @@ impl Aggregation {
             Self::Union => "union",
             Self::Known => "known",
             Self::Latest => "latest",
+            Self::Anew => "computed anew",
         }
     }
 }
@@ -122,6 +127,7 @@ impl<R: Record> Field<R> {
             absent,
             meaning,
             value,
+            in_every_record: false,
             aggregation: Aggregation::Same,
             key: Name::Undefined,
             column: Name::Undefined,
@@ -129,6 +135,17 @@ impl<R: Record> Field<R> {
             message: Name::Undefined,
             number: 0,
         }
+    }
+
+    /// In an object that is in every record.
+    pub const fn in_every_record(mut self) -> Self {
+        self.in_every_record = true;
+        self
+    }
+
+    /// Whether what is directly in the record, the field or its object, is in every record.
+    pub(crate) const fn is_required(&self) -> bool {
+        self.in_every_record || self.absent.is_empty()
     }
 
     /// Sets how values of several records combine.
@@ -187,7 +204,13 @@ impl<R: Record> Field<R> {
         self
     }
 
-    /// Not in Kafka's messages, and why.
+    /// With the name in Kafka's rows, which are flat JSON.
+    pub const fn row(mut self, name: &'static str) -> Self {
+        self.message = Name::Value(name);
+        self
+    }
+
+    /// Not in Kafka's messages or rows, and why.
     pub const fn no_message(mut self, why: &'static str) -> Self {
         self.message = Name::Without(why);
         self

@@ -81,6 +81,31 @@ pub fn serialize<R: Record, S: Serializer>(
     map.end()
 }
 
+/// Writes a row of a table as JSON: flat, under the names of [`Field::row`], times in ms since the Unix epoch. What is
+/// left out of the record is empty or 0.
+///
+/// # Errors
+///
+/// Those of the serializer.
+pub fn serialize_row<R: Record, M: SerializeMap>(
+    fields: &[Field<R>],
+    line: &R::Line<'_>,
+    map: &mut M,
+) -> Result<(), M::Error> {
+    for field in fields {
+        let Some(name) = field.message.get() else {
+            continue;
+        };
+        match (R::get(field.value, line), field.kind) {
+            (Value::Time(ns), _) => map.serialize_entry(name, &(ns / 1_000_000))?,
+            (Value::Absent, FieldType::String) => map.serialize_entry(name, "")?,
+            (Value::Absent, _) => map.serialize_entry(name, &0)?,
+            (value, _) => map.serialize_entry(name, &value)?,
+        }
+    }
+    Ok(())
+}
+
 /// How many fields at the start share an object; 1 for a field outside of objects.
 fn group_len<R: Record>(fields: &[Field<R>]) -> usize {
     fn object<R: Record>(field: &Field<R>) -> Option<&'static str> {

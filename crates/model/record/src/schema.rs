@@ -1,12 +1,13 @@
 //! What the definitions say of records: documentation, JSON Schema, types of the web page.
 
-use crate::{Field, FieldType, Name, Record, group_len, own_name};
+use crate::{Aggregation, Field, FieldType, Name, Record, group_len, own_name};
 
 /// The fields as a Markdown table. What is nowhere defined has no column.
 pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
     let any = |name: fn(&Field<R>) -> Name| fields.iter().any(|f| name(f) != Name::Undefined);
     let (keys, columns) = (any(|f| f.key), any(|f| f.column));
     let messages = any(|f| f.message);
+    let aggregations = fields.iter().any(|f| f.aggregation != Aggregation::Same);
     let mut text = String::new();
     let mut row = |mut cells: Vec<String>, [key, message, column, aggregation]: [String; 4]| {
         if keys {
@@ -16,7 +17,10 @@ pub fn markdown<R: Record>(fields: &[Field<R>]) -> String {
             cells.push(message);
         }
         if columns {
-            cells.extend([column, aggregation]);
+            cells.push(column);
+        }
+        if aggregations {
+            cells.push(aggregation);
         }
         text.push_str(&format!("| {} |\n", cells.join(" | ")));
     };
@@ -72,7 +76,7 @@ pub fn typescript<R: Record>(name: &str, fields: &[Field<R>]) -> String {
         match first.path.split_once('.') {
             None => text += &format!("  {}\n", member(first)),
             Some((object, _)) => {
-                let required = fields.iter().any(|field| field.absent.is_empty());
+                let required = fields.iter().any(Field::is_required);
                 let optional = if required { "" } else { "?" };
                 text += &format!("  {object}{optional}: {{\n");
                 for field in fields {
@@ -113,7 +117,7 @@ pub fn json_schema<R: Record>(title: &str, fields: &[Field<R>]) -> serde_json::V
             None => (first.path, field_schema::<R>(first)),
             Some((name, _)) => (name, object_schema::<R>(fields)),
         };
-        if fields.iter().any(|field| field.absent.is_empty()) {
+        if fields.iter().any(Field::is_required) {
             required.push(name);
         }
         properties.insert(name.into(), schema);
@@ -166,8 +170,10 @@ fn field_schema<R: Record>(field: &Field<R>) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use serde::{Serializer as _, ser::SerializeMap};
+
     use super::*;
-    use crate::{Aggregation, NoOther, Value, serialize, write_csv_header, write_csv_row};
+    use crate::{NoOther, Value, serialize, serialize_row, write_csv_header, write_csv_row};
 
     struct Pairs;
 
@@ -195,19 +201,26 @@ mod tests {
         |line| Value::nonzero(line[1]),
     )
     .is(Aggregation::Sum)
+    .in_every_record()
     .key("TCPMetric.New")
-    .column("tcp_new");
+    .column("tcp_new")
+    .row("tcp_new_row");
 
     /// All that is made of some fields.
-    fn outputs(fields: &[PairField]) -> [(&'static str, String); 6] {
-        let mut json = Vec::new();
+    fn outputs(fields: &[PairField]) -> [(&'static str, String); 7] {
+        let (mut json, mut flat) = (Vec::new(), Vec::new());
         serialize(fields, &[1, 7], &mut serde_json::Serializer::new(&mut json)).unwrap();
+        let mut serializer = serde_json::Serializer::new(&mut flat);
+        let mut map = serializer.serialize_map(None).unwrap();
+        serialize_row(fields, &[1, 7], &mut map).unwrap();
+        SerializeMap::end(map).unwrap();
         let (mut names, mut row) = (Vec::new(), Vec::new());
         write_csv_header(fields, &mut names).unwrap();
         write_csv_row(fields, &mut row, &[1, 7]).unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         [
             ("JSON", text(json)),
+            ("row", text(flat)),
             ("names of CSV", text(names)),
             ("CSV", text(row)),
             ("documentation", markdown(fields)),
@@ -217,21 +230,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_out_is_0_or_empty_in_rows() {
+        let mut row = Vec::new();
+        let mut serializer = serde_json::Serializer::new(&mut row);
+        let mut map = serializer.serialize_map(None).unwrap();
+        let text = PairField::new("text", FieldType::String, "", "always", "", |_| {
+            Value::Absent
+        });
+        let time = PairField::new("time", FieldType::Time, "", "", "", |line| {
+            Value::Time(line[0])
+        });
+        let fields = [NEW, text.row("text"), time.row("ms")];
+        serialize_row(&fields, &[7_999_999, 0], &mut map).unwrap();
+        SerializeMap::end(map).unwrap();
+        assert_eq!(row, br#"{"tcp_new_row":0,"text":"","ms":7}"#);
+    }
+
+    #[test]
     fn a_new_field_is_in_every_output() {
         let before = outputs(&[OLD]);
         let after = outputs(&[OLD, NEW]);
         let added = [
             vec![r#""tcp":{"new":7}"#],
+            vec![r#"{"tcp_new_row":7}"#],
             vec!["old,tcp_new\n"],
             vec!["1,7\n"],
             vec![
-                "| `tcp.new` | integer | segments | the second | never counted | `TCPMetric.New` | `tcp_new` | sum |",
+                "| `tcp.new` | integer | segments | the second | never counted | `TCPMetric.New` | `tcp_new_row` | `tcp_new` | sum |",
             ],
             vec![
                 r#""tcp":{"properties":{"new":{"description":"the second (segments)","minimum":0,"type":"integer"}}"#,
+                r#""required":["old","tcp"]"#,
             ],
             vec![
-                "  tcp?: {\n    new?: number;\n  };\n",
+                "  tcp: {\n    new?: number;\n  };\n",
                 r#"  ["tcp.new", "TCPMetric.New"],"#,
             ],
         ];

@@ -154,8 +154,8 @@ fn decode(bytes: &[u8]) -> u64 {
         if let Sample::Flow(sample) = sample {
             for record in sample.records().flatten() {
                 // All of it is read, whatever is done with it.
-                if let Record::Conversation(told) = black_box(record) {
-                    packets += told.packets[0];
+                if let Record::Conversation(conversation) = black_box(record) {
+                    packets += conversation.packets[0];
                 }
             }
         }

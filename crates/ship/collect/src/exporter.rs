@@ -254,7 +254,7 @@ impl Exporter {
                 added += record.interval.lo_sent + record.interval.hi_sent;
                 count += 1;
             }
-            // The collector sees a refused datagram as lost on the way.
+            // The collector sees a refused datagram as lost in the network.
             self.exported.packets += added.packets;
             self.exported.bytes += added.bytes;
             match offer(&self.buffer) {

@@ -54,7 +54,7 @@ pub struct Line<'a> {
     pub timed_out: u64,
     /// Handshakes.
     pub handshake: Rtt,
-    /// Round-trip times, one of each conversation that told one: its handshake in this window, else what
+    /// Round-trip times, one of each conversation that has one: its handshake in this window, else what
     /// a socket has measured.
     pub rtt: Times<'a>,
     /// Ports of clients.
@@ -63,11 +63,11 @@ pub struct Line<'a> {
     pub records: u64,
     /// Sampled packets that were: with some the sums are estimates.
     pub samples: u64,
-    /// Agents that told of it, as far as they are distinguished (4).
+    /// Agents that exported it, as far as they are distinguished (4).
     pub agents: u8,
     /// Their addresses, as they call themselves.
     pub exporters: Exporters,
-    /// Conversations that a second host told of.
+    /// Conversations that a second host exported.
     pub joined: u64,
     /// What one of two hosts counted and the other did not, of conversations that ended.
     pub between_hosts: Between,
@@ -85,8 +85,7 @@ impl Exporters {
 }
 
 /// A number of each side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = OfEachSide)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sent {
     /// Of the client.
     pub client: u64,

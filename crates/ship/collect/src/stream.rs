@@ -168,7 +168,7 @@ impl RemovedAgents {
 
 impl Stream {
     fn line(&self) -> AgentLine {
-        let exported = self.all_told();
+        let exported = self.all_exported();
         AgentLine {
             agent: self.identity.agent,
             from: self.identity.from,
@@ -192,7 +192,7 @@ impl Stream {
         self.lost_before.saturating_add(self.agent_lost)
     }
 
-    fn all_told(&self) -> Tally {
+    fn all_exported(&self) -> Tally {
         self.before.plus(self.exported.less(self.base))
     }
 
@@ -207,7 +207,7 @@ impl Stream {
             },
         };
         if self.instance != Some(report.instance) {
-            self.before = self.all_told();
+            self.before = self.all_exported();
             self.base_before = self.base_before.plus(self.base);
             self.lost_before = self.all_lost();
             self.agent_lost = 0;

@@ -42,7 +42,7 @@ impl Times {
         self.sum_ns = self.sum_ns.saturating_add(ns);
     }
 
-    fn take_back(&mut self, ns: u64) {
+    fn remove(&mut self, ns: u64) {
         self.count = self.count.saturating_sub(1);
         self.sum_ns = self.sum_ns.saturating_sub(ns);
         if self.count == 0 {
@@ -298,10 +298,10 @@ impl Changing<'_> {
         }
         details.joined = details.joined.saturating_sub(moved.joined.into());
         if moved.handshake_ns > 0 {
-            details.handshake.take_back(moved.handshake_ns);
+            details.handshake.remove(moved.handshake_ns);
         }
         if moved.rtt_ns > 0 {
-            details.rtt.take_back(moved.rtt_ns);
+            details.rtt.remove(moved.rtt_ns);
             details.sketch.remove(micros(moved.rtt_ns));
         }
     }

@@ -231,8 +231,8 @@ fn a_lost_datagram_is_told_and_what_it_had_comes_with_the_next_sums() {
     }
     let summary = collector.summary();
     assert_eq!(summary.lost["sequence_gap"], 1);
-    let told = &summary.agents[0];
-    assert_eq!((told.lost_datagrams, told.lost_records), (1, 1));
+    let agent = &summary.agents[0];
+    assert_eq!((agent.lost_datagrams, agent.lost_records), (1, 1));
     assert_eq!((summary.exported.packets, summary.got.packets), (80, 80));
     assert_eq!(packets(&finish(&mut collector, now)), 80);
 }
@@ -252,7 +252,7 @@ fn when_the_last_word_on_a_conversation_is_lost_exactly_that_is_missing() {
     assert_eq!(packets(&finish(&mut collector, START + 4 * SECOND)), 20);
 }
 
-/// What an exporter of NetFlow 5 tells in one datagram, sent at a moment, of packets of 100 bytes of each side.
+/// What an exporter of NetFlow 5 sends in one datagram, sent at a moment, of packets of 100 bytes of each side.
 fn exported(at: u64, one: &FlowKey, sent: [u32; 2]) -> Vec<u8> {
     let address = |bytes: [u8; 16]| [bytes[12], bytes[13], bytes[14], bytes[15]];
     let port = u16::from_be_bytes;
@@ -298,10 +298,10 @@ fn what_a_router_tells_of_a_hosts_conversation_is_counted_once() {
         let router = IpAddr::from([10, 9, 0, 1]);
         let one = key(1, 40_000, 443);
         let now = START + SECOND;
-        let told = agent.drain(now, &[update(one, now, [30, 20])]);
+        let datagrams = agent.drain(now, &[update(one, now, [30, 20])]);
         // It has seen two packets that did not get to the host.
         let exported = exported(now, &one, [30, 22]);
-        let both = [(agent.address, &told[0]), (router, &exported)];
+        let both = [(agent.address, &datagrams[0]), (router, &exported)];
         let order = if router_first { [1, 0] } else { [0, 1] };
         for place in order {
             let (from, bytes) = both[place];
@@ -415,16 +415,16 @@ fn a_collector_that_comes_late_counts_what_is_new() {
     assert_eq!(packets(&finish(&mut collector, now)), 14);
 }
 
-/// One collector after the other has what two hosts tell of one conversation, whose drains are seconds apart. What one of them
-/// has told to the collector before is known to the next one only when that host tells more: then it counts so much less.
+/// One collector after the other gets what two hosts export of one conversation, whose drains are seconds apart. What one of them
+/// has exported to the collector before is known to the next one only when that host exports more: then it counts so much less.
 #[test]
 fn collectors_that_take_over_from_each_other_count_each_packet_once() {
     let one = key(1, 40_000, 443);
     for (apart, begin) in (0..6).flat_map(|apart| (0..17).map(move |begin| (apart, begin))) {
         let mut agents = [Agent::new(1, 7), Agent::new(2, 8)];
         let (mut collector, mut counted) = (collector(), 0);
-        // Ten packets a second each way; of each agent, up to when it has told.
-        let mut told = [START; 2];
+        // Ten packets a second each way; of each agent, up to when it has exported.
+        let mut exported = [START; 2];
         for second in 1..=72 {
             let now = START + second * SECOND;
             if second % 17 == begin && second < 55 {
@@ -435,8 +435,8 @@ fn collectors_that_take_over_from_each_other_count_each_packet_once() {
                 if second % 6 != [0, apart][number] && second != 72 {
                     continue;
                 }
-                let sent = (now - told[number]) / SECOND * 10;
-                told[number] = now;
+                let sent = (now - exported[number]) / SECOND * 10;
+                exported[number] = now;
                 for datagram in agent.drain(now, &[update(one, now, [sent, sent])]) {
                     collector.datagram(agent.address, &datagram, now);
                 }
@@ -496,7 +496,7 @@ fn keys_conversations_and_agents_are_bounded() {
     assert_eq!(packets(&finish(&mut collector, now)), 10);
 }
 
-/// Short connections, told by both of their hosts, two interfaces each.
+/// Short connections, exported by both of their hosts, two interfaces each.
 fn short_connections(collector: &mut Collector, count: u16, rounds: u64) -> u64 {
     let mut agents = [Agent::new(1, 7), Agent::new(2, 8)];
     let mut sent = 0;
@@ -656,12 +656,12 @@ fn a_flood_of_agents_from_one_address_takes_that_address_places_only_and_they_ag
     let (mut known, mut collector) = (Agent::new(1, 7), collector());
     let one = key(1, 40_000, 443);
     let mut now = START;
-    let tell = |agent: &mut Agent, collector: &mut Collector, now| {
+    let export = |agent: &mut Agent, collector: &mut Collector, now| {
         for datagram in agent.drain(now, &[update(one, now, [3, 2])]) {
             collector.datagram(agent.address, &datagram, now);
         }
     };
-    tell(&mut known, &mut collector, now);
+    export(&mut known, &mut collector, now);
     let flooder: IpAddr = address(99).into();
     for sub_agent in 0..50_000 {
         let datagram = empty(1, sub_agent, 1);
@@ -673,8 +673,8 @@ fn a_flood_of_agents_from_one_address_takes_that_address_places_only_and_they_ag
     // Those who are known, and others, are heard.
     let mut other = Agent::new(2, 8);
     now += SECOND;
-    tell(&mut known, &mut collector, now);
-    tell(&mut other, &mut collector, now);
+    export(&mut known, &mut collector, now);
+    export(&mut other, &mut collector, now);
     assert_eq!(collector.summary().agents.len(), 1_026);
     // Nobody has to begin anew.
     now += 2 * 60 * SECOND;
@@ -752,7 +752,7 @@ fn services_on_one_host_are_told_apart_by_their_names() {
     };
     for (agent, from) in [(&mut one, 40_000), (&mut other, 50_000)] {
         let datagrams = agent.drain(now, &calls(from));
-        // A name is told once in each datagram.
+        // A name is defined once in each datagram.
         assert!(datagrams.len() > 1);
         for datagram in datagrams {
             let count = datagram.windows(2).filter(|two| *two == b"sh").count();
@@ -1010,7 +1010,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is lost, comes twice or starts anew: told = got + missing, got = counted + elsewhere +
+    /// Whatever is lost, comes twice or starts anew: exported = got + missing, got = counted + elsewhere +
     /// late + of full keys, counted = the lines' sum.
     #[test]
     fn sums_at_the_end_are_those_at_the_start_less_what_is_counted_as_lost(
@@ -1034,7 +1034,7 @@ proptest! {
             now += SECOND;
             let agent = &mut agents[usize::from(step.agent)];
             if step.anew {
-                // It says at its end what it told.
+                // It says at its end what it exported.
                 let last = agent.drain(now, &[]);
                 collector.datagram(agent.address, &last[0], now);
                 *agent = Agent::new(1 + u8::from(step.agent), 300 + number as u64);

@@ -1,4 +1,4 @@
-//! What exporters of NetFlow and IPFIX tell: in lines like what agents tell, each packet once.
+//! What exporters of NetFlow and IPFIX send is in lines like what agents send, each packet once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -95,7 +95,7 @@ fn the_two_records_of_a_conversation_are_one_and_exporters_on_its_way_count_it_o
     let mut collector = Collector::new(&CollectorConfig::default());
     let there = record(true, 10, SYN | ACK | FIN, (1, 3));
     let back = record(false, 8, SYN | ACK | FIN, (1, 3));
-    // The second one did not see all of it, and tells of it long after.
+    // The second one did not see all of it, and exports it long after.
     let [less, all] = [record(true, 7, ACK | FIN, (2, 3)), back];
     collector.datagram(exporter(1), &datagram(0, 0, 5, &[there]), now(5));
     collector.datagram(exporter(2), &datagram(0, 0, 9, &[less]), now(9));
@@ -198,7 +198,7 @@ fn what_is_lost_on_the_way_and_what_cannot_be_read_is_counted() {
     let causes = [Cause::ExporterGap, Cause::NoTemplate, Cause::DecodeError];
     assert_eq!(causes.map(lost), [7, 1, 1], "{:?}", summary.lost);
     assert_eq!(summary.unreadable[0].from, IpAddr::from([10, 9, 0, 3]));
-    // Who tells of no flow takes no place.
+    // A sender without flows takes no place.
     assert_eq!(summary.agents.len(), 1);
 }
 
@@ -217,11 +217,11 @@ fn an_exporter_whose_clock_is_wrong_tells_of_now() {
 }
 
 proptest! {
-    /// Exporters cut a conversation into records as they like, and tell of them when they like: of each direction the
+    /// Exporters cut a conversation into records as they like, and export them when they like: of each direction the
     /// most that one of them counted is in lines.
     #[test]
     fn of_each_direction_the_most_that_one_exporter_counted_is_in_lines(
-        told in prop::collection::vec((0..3u8, any::<bool>(), 1..50u32, 0..120u32, 0..60u32), 1..60),
+        mut sent in prop::collection::vec((0..3u8, any::<bool>(), 1..50u32, 0..120u32, 0..60u32), 1..60),
         shards in 1..4u32,
     ) {
         let mut collectors: Vec<_> = (0..shards)
@@ -230,11 +230,10 @@ proptest! {
                 ..CollectorConfig::default()
             }))
             .collect();
-        let mut told = told;
-        told.sort_by_key(|(_, _, _, first, later)| first + later);
+        sent.sort_by_key(|(_, _, _, first, later)| first + later);
         let (mut sums, mut numbers) = ([[0; 2]; 3], [0; 3]);
         let mut lines = Vec::new();
-        for (who, to_server, packets, first, later) in told {
+        for (who, to_server, packets, first, later) in sent {
             let at = first + later;
             let one = record(to_server, packets, ACK, (first, first));
             let number: &mut u32 = &mut numbers[usize::from(who)];

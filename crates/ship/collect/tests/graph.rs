@@ -1,4 +1,4 @@
-//! A call graph of a thousand services on a hundred hosts, told by the agents of all hosts, is found again:
+//! A call graph of a thousand services on a hundred hosts, exported by the agents of all hosts, is found again:
 //! each edge with its connections, packets and bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -229,14 +229,18 @@ fn a_thousand_services_are_found_again() {
         .iter()
         .filter(|edge| edge.bytes() > 0)
         .map(|edge| {
-            let key = (edge.client.to_string(), edge.server.to_string(), edge.port);
-            let (client, server) = (edge.client_sent, edge.server_sent);
+            let key = (
+                edge.key.client.to_string(),
+                edge.key.server.to_string(),
+                edge.key.port,
+            );
+            let [client, server] = edge.sums.sent;
             let sums = [
                 client.packets,
                 client.bytes,
                 server.packets,
                 server.bytes,
-                edge.connections,
+                edge.sums.connections,
             ];
             (key, sums)
         })

@@ -81,7 +81,7 @@ fn what_was_kept_counts_in_its_own_window_though_that_was_closed() {
         let mut collector = Collector::new(&CollectorConfig::default());
         let before = drain(&mut agent, theirs(1), 1_000);
         collector.datagram(AGENT, &before, ours(1));
-        // Two windows that nobody told of in time, and one that comes at once.
+        // Two windows that nobody exported in time, and one that comes at once.
         let away = [12, 25].map(|s| drain(&mut agent, theirs(s), 1_000 + s as u16));
         assert_eq!(close(&mut collector, ours(600)).len(), 1);
         for datagram in away {

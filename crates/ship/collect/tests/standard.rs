@@ -1,4 +1,4 @@
-//! What collectors that know the standard alone are told: both directions of a conversation, with the
+//! What collectors that know the standard alone get: both directions of a conversation, with the
 //! interfaces where its packets came in and went out.
 #![allow(clippy::unwrap_used)]
 
@@ -87,7 +87,7 @@ fn both_directions_are_samples_with_the_interfaces_where_packets_passed() {
     let seen = standard(&record(3, 0b0110, 20), true);
     let other = (1 << 24) + 1;
     assert_eq!(seen, [there([0, other]), back([other, 0])]);
-    // Who was silent has no sample, and nobody whom it is not told.
+    // A side that was silent has no sample.
     assert_eq!(standard(&record(0, 0b0010, 0), true), [there([0, 7])]);
     assert_eq!(standard(&record(0, 0b0110, 20), false), [there([0, 7])]);
 }

@@ -1,4 +1,4 @@
-//! tshark reads what an agent tells and finds nothing malformed.
+//! tshark reads what an agent sends and finds nothing malformed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -124,7 +124,7 @@ fn tshark_finds_nothing_malformed() {
         Offered::Queued
     });
     assert!(datagrams > 5);
-    // All are told for the first time; a third is UDP.
+    // All are exported for the first time; a third is UDP.
     assert_eq!(infos, 40);
     let path = std::env::temp_dir().join(format!("col-tshark-{}.pcap", std::process::id()));
     std::fs::write(&path, file).unwrap();

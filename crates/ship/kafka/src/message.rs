@@ -329,26 +329,58 @@ mod tests {
         assert!(found > 20);
     }
 
-    #[test]
-    fn flinks_table_has_names_and_types_of_the_schema() {
+    /// Columns and types of a table of Flink's, as far as they are not computed.
+    fn flink_table(name: &str) -> Vec<(&'static str, &'static str)> {
         let sql = include_str!("../../../../stream/flink/service_graph.sql");
-        let (_, table) = sql.split_once("CREATE TABLE lines (").unwrap();
-        let (table, _) = table.split_once("begins AS").unwrap();
+        let (_, table) = sql.split_once(&format!("CREATE TABLE {name} (")).unwrap();
+        let (table, _) = table.split_once("\n)").unwrap();
         let columns = table.lines().filter_map(|line| line.trim().split_once(' '));
-        let mut found = 0;
-        for (name, kind) in columns {
-            let name = name.trim_matches('`');
-            let expected = defined().get(name).map(|(_, kind)| match kind {
-                FieldType::String => "STRING",
-                FieldType::Integer32 => "INT",
-                FieldType::Integer | FieldType::Time | FieldType::Number => "BIGINT",
-                FieldType::Pairs => "ARRAY<ROW<us BIGINT, times BIGINT>>",
-                FieldType::Integers => "ARRAY<INT>",
-                FieldType::Strings => "ARRAY<STRING>",
-            });
-            assert_eq!(expected, Some(kind.trim_end_matches(',')), "{name}");
-            found += 1;
+        let columns =
+            columns.take_while(|(name, kind)| *name != "PRIMARY" && !kind.starts_with("AS "));
+        let columns =
+            columns.map(|(name, kind)| (name.trim_matches('`'), kind.trim_end_matches(',')));
+        columns.collect()
+    }
+
+    fn flink_type(kind: FieldType) -> &'static str {
+        match kind {
+            FieldType::String => "STRING",
+            FieldType::Integer32 => "INT",
+            FieldType::Integer | FieldType::Time | FieldType::Number => "BIGINT",
+            FieldType::Pairs => "ARRAY<ROW<us BIGINT, times BIGINT>>",
+            FieldType::Integers => "ARRAY<INT>",
+            FieldType::Strings => "ARRAY<STRING>",
         }
-        assert!(found > 20);
+    }
+
+    #[test]
+    fn flinks_table_of_lines_has_names_and_types_of_the_schema() {
+        let columns = flink_table("lines");
+        for (name, kind) in &columns {
+            let expected = defined().get(name).map(|(_, kind)| flink_type(*kind));
+            assert_eq!(expected, Some(*kind), "{name}");
+        }
+        assert!(columns.len() > 20);
+    }
+
+    #[test]
+    fn flinks_table_of_edges_has_all_fields_of_edges() {
+        use skua_collect::graph;
+        for field in graph::FIELDS {
+            assert_ne!(
+                field.message,
+                Name::Undefined,
+                "{}: name it, or say why not",
+                field.path
+            );
+        }
+        let fields = graph::FIELDS.iter();
+        let fields =
+            fields.filter_map(|field| Some((field.message.get()?, flink_type(field.kind))));
+        let mut expected: Vec<_> = fields.chain([("window_ms", "BIGINT")]).collect();
+        let mut columns = flink_table("service_graph");
+        expected.sort_unstable();
+        columns.sort_unstable();
+        assert_eq!(columns, expected);
     }
 }

@@ -2,10 +2,10 @@
 //! `docs/kafka.md` has the definition, a test compares both. What an edge is and what its sums are is
 //! [`skua_collect::graph`], which `skua services --graph` shows.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
-use skua_collect::graph::{Edge, Endpoint, Graph, GraphLine};
+use serde::{Serialize, Serializer, ser::SerializeMap as _};
+use skua_collect::graph::{Edge, FIELDS, Graph, GraphLine};
 
 const MS: u64 = 1_000_000;
 
@@ -34,110 +34,20 @@ impl Default for ServiceGraphConfig {
 }
 
 /// An edge in a window, as stored in the topic of the graph.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Row {
     /// Beginning of the window, ms since the Unix epoch.
     pub window_ms: u64,
-    /// IP protocol.
-    pub protocol: u8,
-    /// Name of the client's service; empty if unknown.
-    pub client_service: String,
-    /// The client's address if the name is unknown, else empty.
-    pub client_address: String,
-    /// Name of the server's service; empty if unknown.
-    pub server_service: String,
-    /// The server's address if the name is unknown, else empty.
-    pub server_address: String,
-    /// Port of the service.
-    pub port: u16,
-    /// Packets of the client.
-    pub client_packets: u64,
-    /// Its bytes.
-    pub client_bytes: u64,
-    /// Packets of the server.
-    pub server_packets: u64,
-    /// Its bytes.
-    pub server_bytes: u64,
-    /// Segments that the client retransmitted.
-    pub client_retransmitted: u64,
-    /// Those of the server.
-    pub server_retransmitted: u64,
-    /// Conversations that began.
-    pub connections: u64,
-    /// Conversations that ended.
-    pub ended: u64,
-    /// Of these, by RST after an answer.
-    pub reset: u64,
-    /// Attempts that were answered with RST.
-    pub refused: u64,
-    /// Attempts that were not answered.
-    pub timed_out: u64,
-    /// Sampled packets: with some the sums are estimates.
-    pub samples: u64,
-    /// Round-trip times.
-    pub rtt_count: u64,
-    /// Their sum, µs.
-    pub rtt_sum_us: u64,
-    /// The least, 0 without any, µs.
-    pub rtt_min_us: u64,
-    /// The greatest, µs.
-    pub rtt_max_us: u64,
-    /// Median, µs; by classes.
-    pub rtt_p50_us: u64,
-    /// 95% of them are.
-    pub rtt_p95_us: u64,
-    /// 99% of them are.
-    pub rtt_p99_us: u64,
-    /// Beginning of the first line's window, ms since the Unix epoch.
-    pub first_ms: u64,
-    /// End of the last line's.
-    pub last_ms: u64,
+    /// The edge.
+    pub edge: Edge,
 }
 
-impl Row {
-    fn new(window_ms: u64, edge: &Edge) -> Self {
-        let rtt = edge.rtt;
-        let of = |us: Option<u64>| us.unwrap_or(0);
-        let (client_service, client_address) = named(&edge.client);
-        let (server_service, server_address) = named(&edge.server);
-        Self {
-            window_ms,
-            protocol: edge.protocol,
-            client_service,
-            client_address,
-            server_service,
-            server_address,
-            port: edge.port,
-            client_packets: edge.client_sent.packets,
-            client_bytes: edge.client_sent.bytes,
-            server_packets: edge.server_sent.packets,
-            server_bytes: edge.server_sent.bytes,
-            client_retransmitted: edge.retransmitted.client,
-            server_retransmitted: edge.retransmitted.server,
-            connections: edge.connections,
-            ended: edge.ended,
-            reset: edge.reset,
-            refused: edge.failures.refused,
-            timed_out: edge.failures.timed_out,
-            samples: edge.samples,
-            rtt_count: of(rtt.map(|rtt| rtt.count)),
-            rtt_sum_us: of(rtt.map(|rtt| rtt.sum_us)),
-            rtt_min_us: of(rtt.map(|rtt| rtt.min_us)),
-            rtt_max_us: of(rtt.map(|rtt| rtt.max_us)),
-            rtt_p50_us: of(rtt.and_then(|rtt| rtt.p50_us)),
-            rtt_p95_us: of(rtt.and_then(|rtt| rtt.p95_us)),
-            rtt_p99_us: of(rtt.and_then(|rtt| rtt.p99_us)),
-            first_ms: edge.first_ns / MS,
-            last_ms: edge.last_ns / MS,
-        }
-    }
-}
-
-/// Name of a service, and the address of one without a name.
-fn named(endpoint: &Endpoint) -> (String, String) {
-    match endpoint {
-        Endpoint::Service(name) => (name.to_string(), String::new()),
-        Endpoint::Address(address) => (String::new(), IpAddr::to_string(address)),
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("window_ms", &self.window_ms)?;
+        skua_record::serialize_row(FIELDS, &&self.edge, &mut map)?;
+        map.end()
     }
 }
 
@@ -222,7 +132,8 @@ impl ServiceGraph {
                 && !std::mem::replace(written, true)
             {
                 for edge in graph.edges(&Graph::new(0, 0), 0) {
-                    each(Row::new(window, &edge));
+                    let window_ms = window;
+                    each(Row { window_ms, edge });
                 }
             }
             if self.passed(window, self.config.late_ms) {
@@ -271,7 +182,7 @@ mod tests {
         let rows = |graph: &mut ServiceGraph, all| {
             let mut rows = Vec::new();
             graph.close(all, &mut |row| {
-                rows.push((row.window_ms / MINUTE, row.client_bytes))
+                rows.push((row.window_ms / MINUTE, row.edge.sums.sent[0].bytes))
             });
             rows
         };

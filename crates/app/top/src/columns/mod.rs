@@ -1,5 +1,6 @@
 //! Columns of tables, of the command and of the view alike.
 
+mod edges;
 mod events;
 mod flows;
 mod groups;
@@ -9,6 +10,7 @@ mod tree;
 
 use serde_json::Value;
 
+pub use edges::EDGES;
 pub use events::EVENTS;
 pub use flows::FLOW_COLUMNS;
 pub use groups::PROCESSES;

@@ -5,7 +5,12 @@ use serde_json::Value;
 use super::{Column, endpoint, text};
 use crate::format::{self, bytes, count};
 
-const fn column(title: &'static str, right: bool, rank: u8, cell: fn(&Value) -> String) -> Column {
+pub(super) const fn column(
+    title: &'static str,
+    right: bool,
+    rank: u8,
+    cell: fn(&Value) -> String,
+) -> Column {
     Column {
         title,
         right,
@@ -33,7 +38,7 @@ fn optional(value: &Value, show: impl FnOnce(u64) -> String) -> String {
     value.as_u64().map(show).unwrap_or_default()
 }
 
-fn microseconds(value: &Value) -> String {
+pub(super) fn microseconds(value: &Value) -> String {
     match value.as_f64() {
         None => String::new(),
         Some(us) => format::nanoseconds((us * 1e3) as u64),
@@ -114,7 +119,7 @@ pub const SOCKETS: [Column; 21] = [
     }),
 ];
 
-fn caller(end: &Value) -> String {
+pub(super) fn caller(end: &Value) -> String {
     let (name, address) = (text(&end["service"]), text(&end["address"]));
     if name.is_empty() { address } else { name }
 }
@@ -147,7 +152,7 @@ fn service(calls: &Value) -> String {
     }
 }
 
-fn number(value: &Value) -> String {
+pub(super) fn number(value: &Value) -> String {
     count(value.as_u64().unwrap_or(0))
 }
 
@@ -166,7 +171,7 @@ fn share(calls: &Value) -> String {
         .unwrap_or_default()
 }
 
-fn size(value: &Value) -> String {
+pub(super) fn size(value: &Value) -> String {
     bytes(value.as_u64().unwrap_or(0))
 }
 

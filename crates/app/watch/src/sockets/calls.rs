@@ -72,7 +72,7 @@ impl CallsQuery {
         }
     }
 
-    fn takes(&self, calls: &Calls) -> bool {
+    fn matches(&self, calls: &Calls) -> bool {
         let ends = [&calls.client, &calls.server];
         self.service
             .as_ref()
@@ -92,7 +92,7 @@ pub fn all(sockets: &mut Sockets, query: &CallsQuery, dependencies: bool) -> Vec
 
 /// Those that are wanted, in order.
 pub fn sorted(mut found: Vec<Calls>, query: &CallsQuery) -> Vec<Calls> {
-    found.retain(|calls| query.takes(calls));
+    found.retain(|calls| query.matches(calls));
     let name = |calls: &Calls| (calls.server.clone(), calls.client.clone(), calls.port);
     let sort = query.sort.unwrap_or(CallsSort::Connections);
     found.sort_by(|a, b| {

@@ -8,7 +8,7 @@ use skua_state::sockets::Sockets;
 /// Processes at most.
 const MOST: usize = 8_192;
 
-/// Sets what listens now: nothing when sockets are not watched.
+/// Updates what listens now: nothing when sockets are not watched.
 pub fn update(listeners: &Listeners, sockets: Option<&Sockets>) {
     let Some(sockets) = sockets else {
         return listeners.set(Vec::new());

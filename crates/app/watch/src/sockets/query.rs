@@ -107,7 +107,7 @@ impl SocketQuery {
         Ok(())
     }
 
-    fn takes(&self, line: &SocketLine<'_>) -> bool {
+    fn matches(&self, line: &SocketLine<'_>) -> bool {
         let record = line.record;
         let is = |wanted: &Option<String>, have: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted == have)
@@ -149,7 +149,7 @@ pub fn select(read: Read<'_>, query: &SocketQuery) -> Vec<FoundSocket> {
     let mut found = Vec::new();
     read_all(read, query.closed, |place, socket| {
         let line = socket.line();
-        if !query.takes(&line) {
+        if !query.matches(&line) {
             return;
         }
         let process = match sort {

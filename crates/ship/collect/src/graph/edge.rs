@@ -1,33 +1,17 @@
 //! An edge and its sums.
 
 use std::net::IpAddr;
-use utoipa::ToSchema;
-
-use serde::{Serialize, Serializer};
-use skua_record::time::UnixNs;
 
 use super::input::GraphLine;
-use crate::{counts::Sum, line::Sent};
+use crate::counts::Sum;
 
 /// An end of an edge.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Endpoint {
     /// A service by its name: container, unit or process.
     Service(Box<str>),
     /// An address without a known name.
     Address(IpAddr),
-}
-
-/// The JSON schema of an endpoint; utoipa has none for `IpAddr`.
-#[derive(ToSchema)]
-#[schema(as = Endpoint, rename_all = "lowercase")]
-#[allow(dead_code, reason = "only its schema is used")]
-enum EndpointSchema {
-    /// A service by its name: container, unit or process.
-    Service(String),
-    /// An address without a known name.
-    Address(String),
 }
 
 impl std::fmt::Display for Endpoint {
@@ -40,12 +24,16 @@ impl std::fmt::Display for Endpoint {
 }
 
 /// What lines are summed up by.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct EdgeKey {
-    client: Endpoint,
-    server: Endpoint,
-    protocol: u8,
-    port: u16,
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EdgeKey {
+    /// The client.
+    pub client: Endpoint,
+    /// The server.
+    pub server: Endpoint,
+    /// IP protocol.
+    pub protocol: u8,
+    /// The service's port; 0 if the server's side is unknown.
+    pub port: u16,
 }
 
 impl EdgeKey {
@@ -63,25 +51,26 @@ impl EdgeKey {
     }
 }
 
-/// Sums of an edge. Of pairs the client's is first.
-#[derive(Clone, Debug, Default)]
-pub(super) struct EdgeSums {
-    sent: [Sum; 2],
-    retransmitted: [u64; 2],
-    connections: u64,
-    ended: u64,
-    refused: u64,
-    timed_out: u64,
-    reset: u64,
-    samples: u64,
-    rtt_count: u64,
-    rtt_sum_us: u64,
-    rtt_min_us: u64,
-    rtt_max_us: u64,
-    /// Midpoints and counts of classes, in ascending order: at most 240.
+/// Sums of an edge; [`FIELDS`](super::FIELDS) has their meanings. Of pairs the client's is first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "the definitions of the fields explain them")]
+pub struct EdgeSums {
+    pub sent: [Sum; 2],
+    pub retransmitted: [u64; 2],
+    pub connections: u64,
+    pub ended: u64,
+    pub refused: u64,
+    pub timed_out: u64,
+    pub reset: u64,
+    pub samples: u64,
+    pub rtt_count: u64,
+    pub rtt_sum_us: u64,
+    pub rtt_min_us: u64,
+    pub rtt_max_us: u64,
+    /// Midpoints and counts of classes, in ascending order: at most 256. An [`Edge`] has none, but its quantiles.
     classes: Vec<(u32, u64)>,
-    pub(super) first_ns: u64,
-    pub(super) last_ns: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
 }
 
 impl EdgeSums {
@@ -170,52 +159,21 @@ impl EdgeSums {
         Some(u64::from(class.0).clamp(self.rtt_min_us, self.rtt_max_us.max(self.rtt_min_us)))
     }
 
-    pub(super) fn edge(self, key: &EdgeKey, change: Option<Change>) -> Edge {
-        let EdgeKey {
-            client,
-            server,
-            protocol,
-            port,
-        } = key.clone();
+    pub(super) fn edge(mut self, key: &EdgeKey, change: Option<Change>) -> Edge {
+        let quantiles = [50, 95, 99].map(|percent| self.quantile(percent));
+        // Of each of thousands of edges they are the largest part.
+        self.classes = Vec::new();
         Edge {
-            client,
-            server,
-            protocol,
-            port,
-            client_sent: self.sent[0],
-            server_sent: self.sent[1],
-            connections: self.connections,
-            ended: self.ended,
-            failures: Failures {
-                refused: self.refused,
-                timed_out: self.timed_out,
-            },
-            reset: self.reset,
-            retransmitted: Sent {
-                client: self.retransmitted[0],
-                server: self.retransmitted[1],
-            },
-            rtt: (self.rtt_count > 0).then(|| EdgeRtt {
-                count: self.rtt_count,
-                sum_us: self.rtt_sum_us,
-                min_us: self.rtt_min_us,
-                max_us: self.rtt_max_us,
-                p50_us: self.quantile(50),
-                p95_us: self.quantile(95),
-                p99_us: self.quantile(99),
-            }),
-            samples: self.samples,
-            first_ns: self.first_ns,
-            last_ns: self.last_ns,
+            key: key.clone(),
+            sums: self,
+            quantiles,
             change,
         }
     }
 }
 
 /// Change of an edge in the last hour.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = EdgeChange)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// First seen in the last hour, and at least ten minutes after the graph began.
     New,
@@ -223,97 +181,38 @@ pub enum Change {
     Vanished,
 }
 
-/// Failed attempts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, ToSchema)]
-pub struct Failures {
-    /// Answered with RST.
-    pub refused: u64,
-    /// Not answered.
-    pub timed_out: u64,
-}
-
-/// Round-trip times, µs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ToSchema)]
-pub struct EdgeRtt {
-    /// How many.
-    pub count: u64,
-    /// Their sum.
-    pub sum_us: u64,
-    /// The least.
-    pub min_us: u64,
-    /// The greatest.
-    pub max_us: u64,
-    /// Median; by classes, see [`Sketch`](crate::Sketch).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50_us: Option<u64>,
-    /// 95% of them are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p95_us: Option<u64>,
-    /// 99% of them are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99_us: Option<u64>,
+impl Change {
+    /// Name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Vanished => "vanished",
+        }
+    }
 }
 
 /// Which service depends on which, and how well that works.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, ToSchema)]
-#[schema(as = ServiceEdge)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The client.
-    #[schema(value_type = EndpointSchema)]
-    pub client: Endpoint,
-    /// The server.
-    #[schema(value_type = EndpointSchema)]
-    pub server: Endpoint,
-    /// IP protocol.
-    pub protocol: u8,
-    /// The service's port; 0 if the server's side is unknown.
-    pub port: u16,
-    /// Sent by the client, with link-layer headers.
-    pub client_sent: Sum,
-    /// Sent by the server.
-    pub server_sent: Sum,
-    /// Conversations that began.
-    pub connections: u64,
-    /// Conversations that ended.
-    pub ended: u64,
-    /// Attempts that failed; they are among the connections.
-    pub failures: Failures,
-    /// Conversations that ended by RST after an answer.
-    pub reset: u64,
-    /// Retransmitted segments.
-    pub retransmitted: Sent,
-    /// Round-trip times, if any were measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rtt: Option<EdgeRtt>,
-    /// Sampled packets that were summed up: with some the sums are estimates.
-    pub samples: u64,
-    /// Begin of the first window, ns since the Unix epoch.
-    #[serde(rename = "first", serialize_with = "time")]
-    #[schema(value_type = String, format = DateTime)]
-    pub first_ns: u64,
-    /// End of the last window, ns since the Unix epoch.
-    #[serde(rename = "last", serialize_with = "time")]
-    #[schema(value_type = String, format = DateTime)]
-    pub last_ns: u64,
+    /// What edges are distinguished by.
+    pub key: EdgeKey,
+    /// What its lines sum up to.
+    pub sums: EdgeSums,
+    /// Round-trip times below which 50%, 95% and 99% are, µs; by classes, see [`Sketch`](crate::Sketch).
+    pub quantiles: [Option<u64>; 3],
     /// Change in the last hour.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-}
-
-fn time<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&UnixNs(*ns))
 }
 
 impl Edge {
     /// Bytes in both directions.
     pub fn bytes(&self) -> u64 {
-        self.client_sent
-            .bytes
-            .saturating_add(self.server_sent.bytes)
+        let [client, server] = self.sums.sent;
+        client.bytes.saturating_add(server.bytes)
     }
 
-    /// What edges are distinguished by.
-    pub fn order(&self) -> (&Endpoint, &Endpoint, u8, u16) {
-        (&self.client, &self.server, self.protocol, self.port)
+    /// Attempts that failed.
+    pub fn failed(&self) -> u64 {
+        self.sums.refused.saturating_add(self.sums.timed_out)
     }
 }

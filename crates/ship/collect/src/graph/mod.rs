@@ -6,14 +6,15 @@
 //! window; quantiles are by rank over the classes of round-trip times.
 
 mod edge;
+mod fields;
 mod input;
 mod past;
 
 use std::cmp::Reverse;
 
 use crate::{HashMap, SECOND};
-pub use edge::{Change, Edge, EdgeRtt, Endpoint, Failures};
-use edge::{EdgeKey, EdgeSums};
+pub use edge::{Change, Edge, EdgeKey, EdgeSums, Endpoint};
+pub use fields::{EdgeField, FIELDS, documentation};
 pub use input::{GraphLine, GraphRtt};
 pub use past::Past;
 
@@ -116,9 +117,7 @@ impl Graph {
             .collect();
         all.sort_by(|a, b| {
             let bytes = |edge: &Edge| Reverse(edge.bytes());
-            bytes(a)
-                .cmp(&bytes(b))
-                .then_with(|| a.order().cmp(&b.order()))
+            bytes(a).cmp(&bytes(b)).then_with(|| a.key.cmp(&b.key))
         });
         all
     }
@@ -155,7 +154,7 @@ pub fn edges<'a>(lines: impl IntoIterator<Item = GraphLine<'a>>) -> Vec<Edge> {
         .iter()
         .map(|(key, sums)| sums.clone().edge(key, None))
         .collect();
-    all.sort_by(|a, b| a.order().cmp(&b.order()));
+    all.sort_by(|a, b| a.key.cmp(&b.key));
     all
 }
 

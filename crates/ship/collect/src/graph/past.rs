@@ -126,9 +126,11 @@ mod tests {
         assert_eq!(edges(30).len(), 1);
         assert_eq!(edges(289).len(), 1);
         let both = edges(292);
-        let new = both.iter().find(|edge| edge.client.to_string() == "new");
+        let new = both
+            .iter()
+            .find(|edge| edge.key.client.to_string() == "new");
         assert_eq!(new.unwrap().change, Some(Change::New));
-        let connections = |minutes: u64| edges(minutes)[0].connections;
+        let connections = |minutes: u64| edges(minutes)[0].sums.connections;
         assert_eq!(connections(299), 600);
         assert_eq!(connections(280), 2 * 281);
         // Old slices are coarser, without loss.

@@ -29,18 +29,17 @@ fn lines_of_windows_and_addresses_are_one_edge() {
     let found = edges(all);
     let parties: Vec<_> = found
         .iter()
-        .map(|edge| (edge.client.to_string(), edge.bytes()))
+        .map(|edge| (edge.key.client.to_string(), edge.bytes()))
         .collect();
     assert_eq!(
         parties,
         [("web".into(), 10_600), ("10.0.0.1".into(), 5_300)]
     );
     let edge = &found[0];
-    let rtt = edge.rtt.unwrap();
-    let quantiles = [rtt.p50_us, rtt.p95_us, rtt.p99_us].map(Option::unwrap);
-    assert_eq!((rtt.count, quantiles), (100, [100, 200, 1_000]));
-    assert_eq!((edge.connections, edge.failures.refused), (4, 2));
-    assert_eq!(edge.last_ns - edge.first_ns, 20 * SECOND);
+    let (sums, quantiles) = (&edge.sums, edge.quantiles.map(Option::unwrap));
+    assert_eq!((sums.rtt_count, quantiles), (100, [100, 200, 1_000]));
+    assert_eq!((sums.connections, sums.refused), (4, 2));
+    assert_eq!(sums.last_ns - sums.first_ns, 20 * SECOND);
     let json = serde_json::to_value(edge).unwrap();
     assert_eq!(json["client"]["service"], "web");
     assert_eq!(json["server"]["address"], "10.0.0.2");
@@ -64,7 +63,7 @@ fn edges_appear_vanish_and_make_room() {
         let mut all: Vec<_> = graph
             .edges(&none, begin + s * SECOND)
             .into_iter()
-            .map(|edge| (edge.client.to_string(), edge.change))
+            .map(|edge| (edge.key.client.to_string(), edge.change))
             .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
@@ -89,7 +88,9 @@ fn edges_appear_vanish_and_make_room() {
     let mut open = Graph::new(9, begin);
     open.add(&at("third", 5_010));
     let edges = graph.edges(&open, begin + 5_020 * SECOND);
-    let third = edges.iter().find(|edge| edge.client.to_string() == "third");
+    let third = edges
+        .iter()
+        .find(|edge| edge.key.client.to_string() == "third");
     assert_eq!(third.unwrap().bytes(), 10_600);
     assert_eq!(graph.edges(&none, begin)[0].bytes(), 5_300);
 }

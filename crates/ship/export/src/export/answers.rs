@@ -69,7 +69,7 @@ impl Answers {
         self.gone
     }
 
-    /// Whether there is something to wait for, so that [`look`](Self::look) is due soon. Whether one that was
+    /// Whether there is something to wait for, so that [`next_step`](Self::next_step) is due soon. Whether one that was
     /// never heard does answer is waited for as long as for others.
     pub fn waits(&self, now_ns: u64) -> bool {
         let asked = self
@@ -97,8 +97,8 @@ impl Answers {
         self.asked_ns.get_or_insert(now_ns);
     }
 
-    /// Finds out what there is to do now.
-    pub fn look(&mut self, now_ns: u64) -> NextStep {
+    /// What the sender has to do now.
+    pub fn next_step(&mut self, now_ns: u64) -> NextStep {
         if !self.expects() {
             if self.gone && now_ns.saturating_sub(self.refused_ns) >= QUIET {
                 self.gone = false;
@@ -129,10 +129,10 @@ mod tests {
 
     const START: u64 = 1_000 * SECOND;
 
-    /// Looks ten times a second until a time; how often it was asked.
+    /// Asks for the next step ten times a second until a time; how often that was to ask the collector.
     fn pass(answers: &mut Answers, from: u64, to: u64) -> usize {
-        let looks = (from * 10..to * 10).map(|tenth| answers.look(START + tenth * SECOND / 10));
-        looks.filter(|look| look.ask).count()
+        let times = (from * 10..to * 10).map(|tenth| START + tenth * SECOND / 10);
+        times.filter(|now| answers.next_step(*now).ask).count()
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         pass(&mut answers, 1, 3);
         assert!(!answers.gone());
         let mut always = Answers::new(Expected::Always);
-        assert!(always.gone() && always.look(START).ask);
+        assert!(always.gone() && always.next_step(START).ask);
         always.answered();
         assert!(!always.gone());
     }

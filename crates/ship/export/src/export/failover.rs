@@ -1,10 +1,10 @@
-//! Which of several collectors is told of which conversation.
+//! Which of several collectors gets which conversation.
 //!
 //! Each conversation has an order of collectors, by its identifier and their keys, the same at
-//! all hosts: the first that is there is told. So the part of one that is gone goes to all others, one that is new
+//! all hosts: the first that is there gets it. So the part of one that is gone goes to all others, one that is new
 //! takes its part from all, and nothing else moves. That one is gone is known by ICMP, or by its answers that stay out (`answers.rs`), and that
 //! it is there again by the absence of both: also while it is gone it gets a datagram with each drain, which
-//! says what was told.
+//! says how much was exported.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -64,7 +64,7 @@ pub struct Sets {
 }
 
 impl Sets {
-    /// Who is told of a conversation, by the place in the set.
+    /// Which collector gets a conversation, by its place in the set.
     pub fn turn(&self, id: u64) -> usize {
         match self.now.0.len() {
             0 | 1 => 0,
@@ -72,7 +72,7 @@ impl Sets {
         }
     }
 
-    /// Whether somebody else may have been told of a conversation since its last packet but those that are
+    /// Whether another collector may have got a conversation since its last packet but those that are
     /// new, which was at `since_ns`.
     pub fn moved(&self, id: u64, since_ns: u64) -> bool {
         if self.before.is_empty() {
@@ -113,13 +113,13 @@ pub struct Present {
 #[derive(Debug, Default)]
 pub struct Failover {
     sets: Sets,
-    looked: bool,
+    updated: bool,
     collectors: HashMap<u32, Collector>,
 }
 
 impl Failover {
-    /// Takes all collectors that there are, in an order that the turns go by.
-    pub fn look(&mut self, all: impl Iterator<Item = Present>, now_ns: u64) -> &Sets {
+    /// Updates the collectors to those that there are now; turns are places in their order.
+    pub fn update(&mut self, all: impl Iterator<Item = Present>, now_ns: u64) -> &Sets {
         let mut set = Set::default();
         for one in all {
             let was_up = self.is_up(one.number);
@@ -143,14 +143,14 @@ impl Failover {
         self.collectors.retain(|number, _| there(number));
         if set != self.sets.now {
             let before = std::mem::replace(&mut self.sets.now, set);
-            // Before the first look there was nothing to tell.
-            if self.looked {
+            // Before the first update nothing was exported.
+            if self.updated {
                 self.sets.before.push_front((now_ns, before));
                 self.sets.forgotten |= self.sets.before.len() > CHANGES;
                 self.sets.before.truncate(CHANGES);
             }
         }
-        self.looked = true;
+        self.updated = true;
         &self.sets
     }
 
@@ -197,28 +197,28 @@ mod tests {
     fn only_the_part_of_who_is_gone_moves_and_it_comes_back() {
         let mut failover = Failover::default();
         let three = |one, two, three| present([(0, one), (1, two), (2, three)]);
-        let all = turns(failover.look(three(0, 0, 0), at(0)));
+        let all = turns(failover.update(three(0, 0, 0), at(0)));
         for place in 0..3 {
             let part = all.iter().filter(|turn| **turn == place).count();
             assert!((900..1_100).contains(&part), "{part}");
         }
-        let sets = failover.look(three(0, 1, 0), at(2));
+        let sets = failover.update(three(0, 1, 0), at(2));
         let without = turns(sets);
         for (id, (before, now)) in (0..).zip(all.iter().zip(&without)) {
             assert_ne!(*now, 1);
             assert_eq!(before != now, *before == 1);
-            // Last told before, and long after the change.
+            // Exported last before, and long after the change.
             assert_eq!(sets.moved(id, at(1)), *before == 1);
             assert!(!sets.moved(id, at(13)));
         }
         assert!(without.contains(&0) && without.contains(&2));
         assert_eq!(failover.state(1), (false, 1));
         // It still refuses.
-        assert_eq!(turns(failover.look(three(0, 2, 0), at(5))), without);
-        assert_eq!(turns(failover.look(three(0, 2, 0), at(9))), without);
-        assert_eq!(turns(failover.look(three(0, 2, 0), at(10))), all);
+        assert_eq!(turns(failover.update(three(0, 2, 0), at(5))), without);
+        assert_eq!(turns(failover.update(three(0, 2, 0), at(9))), without);
+        assert_eq!(turns(failover.update(three(0, 2, 0), at(10))), all);
         // When nobody is there, each has its own.
-        assert_eq!(turns(failover.look(three(1, 3, 1), at(12))), all);
+        assert_eq!(turns(failover.update(three(1, 3, 1), at(12))), all);
     }
 
     #[test]
@@ -227,11 +227,11 @@ mod tests {
         let numbers = |sets: &Sets, of: &[u32]| -> Vec<u32> {
             turns(sets).into_iter().map(|turn| of[turn]).collect()
         };
-        let sets = failover.look(present([(3, 0), (5, 0), (7, 0)]), at(0));
+        let sets = failover.update(present([(3, 0), (5, 0), (7, 0)]), at(0));
         let before = numbers(sets, &[3, 5, 7]);
         assert!((0..3_000).all(|id| !sets.moved(id, at(0))));
-        // Another order is no change of who is told.
-        let sets = failover.look(present([(8, 0), (7, 0), (5, 0), (3, 0)]), at(60));
+        // Another order is no change of who gets what.
+        let sets = failover.update(present([(8, 0), (7, 0), (5, 0), (3, 0)]), at(60));
         let more = numbers(sets, &[8, 7, 5, 3]);
         let moved = before.iter().zip(&more).filter(|(one, other)| one != other);
         assert!(moved.clone().all(|(_, now)| *now == 8));
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(sets.moved(id, at(50)), before != now);
         }
         // One goes: its part goes to the others, and nothing else moves.
-        let sets = failover.look(present([(8, 0), (5, 0), (3, 0)]), at(120));
+        let sets = failover.update(present([(8, 0), (5, 0), (3, 0)]), at(120));
         let less = numbers(sets, &[8, 5, 3]);
         for (before, now) in more.iter().zip(&less) {
             assert_eq!(before != now, *before == 7);

@@ -1,4 +1,4 @@
-//! What collectors are told besides flows: who has a conversation's sockets, and what these measure.
+//! What collectors get besides flows: who has a conversation's sockets, and what these measure.
 
 use skua_collect::{Enrichment, Tcp};
 use skua_flow::FlowRecord;

@@ -56,7 +56,7 @@ use crate::export::{
 /// Collectors whose name does not mean them any more that are still shown.
 const LEFT: usize = 16;
 
-/// Who takes it.
+/// Which collector.
 struct At {
     /// Never given to another.
     number: u32,
@@ -90,7 +90,7 @@ impl Destination {
         self.at().member.clone()
     }
 
-    /// Nothing more goes there than what waits, and what was told in all, so that the loss of the last is known, too.
+    /// Nothing more goes there than what waits, and a last report of all that was exported, by which the loss of the last is known, too.
     fn close(&self) {
         self.exporter()
             .export([].into_iter(), &Drain::at(unix_ns()), |bytes| {
@@ -159,8 +159,8 @@ struct Collectors {
     started_ns: u64,
     /// Of each on disk at most.
     spool_share: Arc<AtomicU64>,
-    /// Takes by which addresses this host calls itself.
-    told_as: Box<dyn Fn(Vec<IpAddr>) + Send + Sync>,
+    /// Gets the agent addresses under which this host exports.
+    on_agents: Box<dyn Fn(Vec<IpAddr>) + Send + Sync>,
     numbers: AtomicU32,
     inner: Mutex<Inner>,
 }
@@ -174,7 +174,7 @@ struct Inner {
     failover: Failover,
     /// Whose turn each record of a drain is, in its order; kept for its memory.
     turns: Vec<usize>,
-    /// Names that were never found, and records of which nobody could be told.
+    /// Names that were never found, and records that no collector could get.
     unknown: Vec<String>,
     nobody: u64,
 }
@@ -184,7 +184,7 @@ impl Collectors {
     ///
     /// # Errors
     ///
-    /// One that is new cannot be told; the others are.
+    /// Nothing can be exported to one that is new; the others are set.
     fn set(&self, names: &Members) -> anyhow::Result<()> {
         let members = names.all();
         let share = self.settings.spool.max_bytes / members.len().max(1) as u64;
@@ -230,7 +230,7 @@ impl Collectors {
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             destination.queue.limit(room.max(1));
         }
-        (self.told_as)(
+        (self.on_agents)(
             destinations
                 .iter()
                 .map(|destination| destination.exporter().agent())
@@ -269,7 +269,7 @@ impl Collectors {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// Begins to tell one that is new.
+    /// Begins to export to a collector that is new.
     fn begin(
         &self,
         member: Member,
@@ -348,8 +348,8 @@ impl Collectors {
         Ok((destination, sender))
     }
 
-    /// Tells each of its part of a drain.
-    fn tell(&self, state: &State) {
+    /// Exports its part of a drain to each collector.
+    fn export(&self, state: &State) {
         let now_ns = unix_ns();
         let mut inner = lock(&self.inner);
         let Inner {
@@ -367,7 +367,7 @@ impl Collectors {
                 refused: destination.queue.refusals(),
             }
         });
-        let sets = failover.look(present, now_ns);
+        let sets = failover.update(present, now_ns);
         let turn = |id| sets.turn(id);
         turns.clear();
         turns.extend(
@@ -408,7 +408,7 @@ fn connect(address: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Tells collectors until it is dropped, which sends what still waits.
+/// Exports to collectors until it is dropped, which sends what still waits.
 pub struct Export {
     collectors: Arc<Collectors>,
     /// Dropped, it ends the thread that looks names up.
@@ -420,7 +420,7 @@ pub struct Export {
 pub struct ExportView(Arc<Collectors>);
 
 impl ExportView {
-    /// How each collector is told now.
+    /// What was exported to each collector.
     pub fn status(&self) -> Vec<ExportStatus> {
         let inner = lock(&self.0.inner);
         let there = inner.destinations.iter().map(|destination| {
@@ -449,13 +449,13 @@ impl ExportView {
 }
 
 impl Export {
-    /// Begins to tell the collectors that are named; none when none is. `told_as` takes by which addresses this host
-    /// calls itself, now and whenever that changes.
+    /// Begins to export to the collectors that are named; none when none is. `on_agents` gets the agent addresses under which
+    /// this host exports, now and whenever they change.
     pub fn start(
         settings: &ExportSettings,
         session: &Session,
         observers: &Observers,
-        told_as: impl Fn(Vec<IpAddr>) + Send + Sync + 'static,
+        on_agents: impl Fn(Vec<IpAddr>) + Send + Sync + 'static,
     ) -> anyhow::Result<Option<Self>> {
         settings.check()?;
         if settings.collectors.is_empty() {
@@ -471,7 +471,7 @@ impl Export {
             },
             started_ns: unix_ns(),
             spool_share: Arc::default(),
-            told_as: Box::new(told_as),
+            on_agents: Box::new(on_agents),
             numbers: AtomicU32::new(0),
             inner: Mutex::default(),
         });
@@ -487,7 +487,7 @@ impl Export {
         observers.add(Arc::new(move |capture, state| {
             // Packets of captures that people make are among those that are always captured.
             if capture.is_none() {
-                theirs.tell(state);
+                theirs.export(state);
             }
         }));
         Ok(Some(Self {

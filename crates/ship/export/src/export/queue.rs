@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Datagrams that are taken at once at most.
+/// Datagrams in a batch at most.
 pub const BURST: usize = 32;
 
 /// Why datagrams did not get away.
@@ -20,11 +20,11 @@ pub struct Losses {
     pub queue_full: AtomicU64,
     /// Nobody was there (ICMP port unreachable).
     pub refused: AtomicU64,
-    /// There was no way to the host, or it did not answer (ARP, ICMP host or network unreachable).
+    /// The host was unreachable: no route, or no answer to ARP (ICMP host or network unreachable).
     pub unreachable: AtomicU64,
     /// No answer came to what was sent, and the collector is gone.
     pub unanswered: AtomicU64,
-    /// The socket had no room.
+    /// The socket's buffer was full.
     pub would_block: AtomicU64,
     /// Anything else that the kernel said.
     pub failed: AtomicU64,
@@ -52,11 +52,11 @@ pub struct Queue {
     pub gone: AtomicU64,
 }
 
-/// What there was in a queue.
+/// What [`Queue::next_batch`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
-    /// Something.
-    Some,
+pub enum Next {
+    /// A batch.
+    Batch,
     /// Nothing came in time.
     Nothing,
     /// Nothing, and nothing will come.
@@ -64,7 +64,7 @@ pub enum Taken {
 }
 
 impl Queue {
-    /// Room for so many datagrams.
+    /// A queue of at most so many datagrams.
     pub fn new(most: usize) -> Self {
         Self {
             datagrams: Mutex::default(),
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// From now on there is room for so many.
+    /// Changes how many datagrams it has at most.
     pub fn limit(&self, most: usize) {
         self.most.store(most, Relaxed);
     }
@@ -88,7 +88,7 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts one in, if there is room.
+    /// Adds a datagram, unless the queue is full.
     pub fn offer(&self, bytes: &[u8]) -> Offered {
         let mut datagrams = self.lock();
         if datagrams.waiting.len() >= self.most.load(Relaxed) {
@@ -123,12 +123,12 @@ impl Queue {
 
     /// Fills a batch, whose buffers from before are used again, with what waits; when that is nothing it waits
     /// for so long, or until something comes.
-    pub fn take(&self, batch: &mut Vec<Vec<u8>>, wait: Option<Duration>) -> Taken {
+    pub fn next_batch(&self, batch: &mut Vec<Vec<u8>>, wait: Option<Duration>) -> Next {
         let mut datagrams = self.lock();
         datagrams.free.append(batch);
         while datagrams.waiting.is_empty() {
             if datagrams.closed {
-                return Taken::Closed;
+                return Next::Closed;
             }
             // A burst's buffers need not be kept until the next one.
             datagrams.free.truncate(BURST);
@@ -145,7 +145,7 @@ impl Queue {
                         .wait_timeout(datagrams, wait)
                         .unwrap_or_else(PoisonError::into_inner);
                     if timeout.timed_out() && datagrams.waiting.is_empty() && !datagrams.closed {
-                        return Taken::Nothing;
+                        return Next::Nothing;
                     }
                     datagrams
                 }
@@ -153,7 +153,7 @@ impl Queue {
         }
         let count = datagrams.waiting.len().min(BURST);
         batch.extend(datagrams.waiting.drain(..count));
-        Taken::Some
+        Next::Batch
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_counted_and_the_rest_is_taken() {
+    fn what_exceeds_the_limit_is_counted_and_the_rest_is_in_the_batch() {
         let queue = Queue::new(2);
         let offered = [b"one", b"two", b"six"].map(|bytes| queue.offer(bytes));
         assert_eq!(
@@ -175,9 +175,9 @@ mod tests {
         assert_eq!(queue.offer(b"ten"), Offered::Queued);
         queue.close();
         let mut batch = Vec::new();
-        assert_eq!(queue.take(&mut batch, None), Taken::Some);
+        assert_eq!(queue.next_batch(&mut batch, None), Next::Batch);
         assert_eq!(batch, [b"one", b"two", b"ten"]);
-        assert_eq!(queue.take(&mut batch, None), Taken::Closed);
+        assert_eq!(queue.next_batch(&mut batch, None), Next::Closed);
         assert_eq!(queue.losses.queue_full.load(Relaxed), 1);
     }
 
@@ -185,6 +185,6 @@ mod tests {
     fn nothing_is_waited_for_as_long_as_is_said() {
         let queue = Queue::new(2);
         let wait = Some(Duration::from_millis(1));
-        assert_eq!(queue.take(&mut Vec::new(), wait), Taken::Nothing);
+        assert_eq!(queue.next_batch(&mut Vec::new(), wait), Next::Nothing);
     }
 }

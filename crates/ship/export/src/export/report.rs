@@ -1,4 +1,4 @@
-//! How collectors are told, in /metrics and by the doctor.
+//! What was exported to collectors, in /metrics and by the doctor.
 
 use std::{
     io::{self, Write},
@@ -12,7 +12,7 @@ use skua_output as output;
 use skua_output::each;
 use skua_process::metrics::{Exposition, Metric};
 
-/// How a collector is told.
+/// What was exported to a collector.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct ExportStatus {
     /// Name of the collector, with its address when others have the name, too.
@@ -37,11 +37,11 @@ pub struct ExportStatus {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Records that are not of IP, and not told of.
+    /// Records that are not exported because they are not of IP.
     pub not_ip: u64,
     /// Datagrams that wait.
     pub waiting: usize,
-    /// Records beyond the limit in the queue, or of which no collector could be told since none was found.
+    /// Records beyond the limit of the queue, or that came while no collector was found.
     pub lost_records: u64,
     /// Datagrams that were lost here, by cause.
     pub lost: LostDatagrams,
@@ -68,11 +68,11 @@ pub struct LostDatagrams {
     pub queue_full: u64,
     /// Nobody was there.
     pub send_refused: u64,
-    /// The host, or a way to it, was not there.
+    /// The host, or a route to it, was not there.
     pub unreachable: u64,
     /// They were sent, and no answer came.
     pub unanswered: u64,
-    /// The socket had no room.
+    /// The socket's buffer was full.
     pub would_block: u64,
     /// Anything else that the kernel said.
     pub send_failed: u64,
@@ -192,7 +192,7 @@ pub fn advise(status: &Value, advice: &mut Vec<String>) {
                 "were dropped as the queue was full (export.queue)",
             ),
             ("send_refused", "were refused: nobody listens there"),
-            ("unreachable", "could not get there: no way to the host"),
+            ("unreachable", "did not get there: the host is unreachable"),
             ("unanswered", "were not answered: it is gone"),
             ("would_block", "were dropped as the socket was full"),
             ("send_failed", "could not be sent"),

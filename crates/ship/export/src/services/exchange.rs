@@ -5,8 +5,6 @@ use serde::{Deserialize, Serialize};
 use skua_collect::graph::{Change, Edge, Endpoint};
 use utoipa::IntoParams;
 
-use crate::services::show;
-
 /// The path.
 pub const PATH: &str = "/api/services/graph";
 /// Bytes of lines at a time.
@@ -45,17 +43,17 @@ pub struct GraphQuery {
 }
 
 impl GraphQuery {
-    pub fn takes(&self, edge: &Edge) -> bool {
+    pub fn matches(&self, edge: &Edge) -> bool {
         let named = |wanted: &str| {
             let is = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Service(name) if **name == *wanted);
-            is(&edge.client) || is(&edge.server)
+            is(&edge.key.client) || is(&edge.key.server)
         };
         self.service.as_deref().is_none_or(named)
-            && self.port.is_none_or(|port| edge.port == port)
+            && self.port.is_none_or(|port| edge.key.port == port)
             && self
                 .protocol
                 .as_deref()
-                .is_none_or(|protocol| protocol == show::protocol(edge.protocol))
+                .is_none_or(|protocol| protocol == skua_output::protocol(edge.key.protocol))
             && self.change.as_deref().is_none_or(|change| match change {
                 "new" => edge.change == Some(Change::New),
                 _ => edge.change == Some(Change::Vanished),

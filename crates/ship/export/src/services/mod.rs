@@ -3,7 +3,7 @@
 //! | module | |
 //! |---|---|
 //! | `exchange` | what clients and the route `/api/services/graph` have in common |
-//! | `show` | as table, CSV and Graphviz |
+//! | `show` | as JSON, CSV and Graphviz |
 
 pub mod exchange;
 pub mod show;
@@ -44,11 +44,11 @@ struct Inner {
     graph: Graph,
     past: Past,
     own: Option<Own>,
-    /// How this host calls itself to collectors.
+    /// Agent addresses under which this host exports.
     own_agents: Vec<IpAddr>,
-    /// Lines of collectors of what this host has told them, and knows itself.
+    /// Lines that collectors made of this host's own exports.
     own_lines: u64,
-    /// Batches of lines that were taken last, by who sent them.
+    /// Number of the last batch of lines, by sender.
     batches: HashMap<u64, u64>,
     order: VecDeque<u64>,
 }
@@ -60,7 +60,7 @@ pub struct Lost {
     pub lines: u64,
     /// Records of this host, because a drain had too many.
     pub records: u64,
-    /// Lines that collectors brought of what this host has told them: its own conversations are in edges already.
+    /// Lines that collectors made of this host's own exports: its conversations are in edges already.
     pub own_lines: u64,
 }
 
@@ -99,7 +99,7 @@ impl Own {
         }
     }
 
-    pub fn take(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
+    fn add_records(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
         let now_ns = unix_ns();
         let drain = Drain {
             enrichment: &Of(state),
@@ -108,10 +108,10 @@ impl Own {
         let (collector, skipped) = (&mut self.collector, &mut self.skipped);
         let mut left = self.most;
         let records = state.store.touched().filter(|_| {
-            let taken = left > 0;
+            let fits = left > 0;
             left = left.saturating_sub(1);
-            *skipped += u64::from(!taken);
-            taken
+            *skipped += u64::from(!fits);
+            fits
         });
         self.exporter.export(records, &drain, |bytes| {
             collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
@@ -161,14 +161,15 @@ impl ServiceGraph {
                     graph, past, own, ..
                 } = &mut *inner;
                 if let Some(own) = own {
-                    own.take(state, graph, past);
+                    own.add_records(state, graph, past);
                 }
             }
         }));
     }
 
-    /// How this host calls itself to collectors: what they bring back of that is not counted twice.
-    pub fn told_as(&self, agents: Vec<IpAddr>) {
+    /// Sets the agent addresses under which this host exports: lines that collectors make of these records are not
+    /// counted twice.
+    pub fn set_own_agents(&self, agents: Vec<IpAddr>) {
         self.lock().own_agents = agents;
     }
 
@@ -201,8 +202,8 @@ impl ServiceGraph {
         self.lock().past.begins_ns()
     }
 
-    /// Takes lines of a collector: a batch of a number that was taken already is not counted again.
-    pub fn take(&self, sender: u64, batch: u64, lines: &[GraphLine<'_>]) {
+    /// Adds lines of a collector: a batch with a number that was added before is not counted again.
+    pub fn add_lines(&self, sender: u64, batch: u64, lines: &[GraphLine<'_>]) {
         let mut inner = self.lock();
         let last = inner.batches.get(&sender).copied();
         if last.is_some_and(|last| batch <= last) {

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::xdr::structure;
 use crate::{DecodeError, reader::Reader};
 
 /// A socket of the agent's host.
@@ -20,33 +21,35 @@ pub struct Socket {
     pub remote_port: u32,
 }
 
-/// TCP's state of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TcpInfo {
-    /// Of the sampled packet: 0 unknown, 1 received, 2 sent.
-    pub direction: u32,
-    /// Maximum segment size for sending, bytes.
-    pub send_mss: u32,
-    /// For receiving, bytes.
-    pub receive_mss: u32,
-    /// Segments that are not acknowledged.
-    pub unacked: u32,
-    /// Segments presumed lost.
-    pub lost: u32,
-    /// Retransmitted segments, in total.
-    pub retransmitted: u32,
-    /// Path MTU, bytes.
-    pub pmtu: u32,
-    /// Smoothed round-trip time, µs.
-    pub rtt_us: u32,
-    /// Its variance, µs.
-    pub rtt_variance_us: u32,
-    /// Congestion window, segments.
-    pub congestion_window: u32,
-    /// Reordering metric, in segments.
-    pub reordering: u32,
-    /// Least round-trip time, µs.
-    pub min_rtt_us: u32,
+structure! {
+    /// TCP's state of a connection.
+    TcpInfo, "TCP info";
+    {
+        /// Of the sampled packet: 0 unknown, 1 received, 2 sent.
+        direction: u32,
+        /// Maximum segment size for sending, bytes.
+        send_mss: u32,
+        /// For receiving, bytes.
+        receive_mss: u32,
+        /// Segments that are not acknowledged.
+        unacked: u32,
+        /// Segments presumed lost.
+        lost: u32,
+        /// Retransmitted segments, in total.
+        retransmitted: u32,
+        /// Path MTU, bytes.
+        pmtu: u32,
+        /// Smoothed round-trip time, µs.
+        rtt_us: u32,
+        /// Its variance, µs.
+        rtt_variance_us: u32,
+        /// Congestion window, segments.
+        congestion_window: u32,
+        /// Reordering metric, in segments.
+        reordering: u32,
+        /// Least round-trip time, µs.
+        min_rtt_us: u32,
+    }
 }
 
 impl Socket {
@@ -68,45 +71,5 @@ impl Socket {
             local_port: body.u32(WHAT)?,
             remote_port: body.u32(WHAT)?,
         })
-    }
-}
-
-impl TcpInfo {
-    #[inline]
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "TCP info";
-        Ok(Self {
-            direction: body.u32(WHAT)?,
-            send_mss: body.u32(WHAT)?,
-            receive_mss: body.u32(WHAT)?,
-            unacked: body.u32(WHAT)?,
-            lost: body.u32(WHAT)?,
-            retransmitted: body.u32(WHAT)?,
-            pmtu: body.u32(WHAT)?,
-            rtt_us: body.u32(WHAT)?,
-            rtt_variance_us: body.u32(WHAT)?,
-            congestion_window: body.u32(WHAT)?,
-            reordering: body.u32(WHAT)?,
-            min_rtt_us: body.u32(WHAT)?,
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        for value in [
-            self.direction,
-            self.send_mss,
-            self.receive_mss,
-            self.unacked,
-            self.lost,
-            self.retransmitted,
-            self.pmtu,
-            self.rtt_us,
-            self.rtt_variance_us,
-            self.congestion_window,
-            self.reordering,
-            self.min_rtt_us,
-        ] {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
     }
 }

@@ -31,12 +31,13 @@ pub mod own;
 mod record;
 mod sample;
 mod write;
+mod xdr;
 
 pub use counters::{Counters, EthernetCounters, InterfaceCounters};
 pub use datagram::{Datagram, Header, Samples, decode};
 pub use host::{Socket, TcpInfo};
-pub use names::{Definitions, NAME, NAMES, NAMES_RECORD, Name, Names, ServiceName, SocketTcp};
-pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE, Hello};
+pub use names::{Definitions, NAME, NAMES, NAMES_RECORD, Name, Names, ServiceName};
+pub use own::{AgentReport, Conversation, ConversationTcp, ENTERPRISE, Hello, SocketTcp};
 pub use record::{
     EthernetFrame, ExtendedRouter, ExtendedSwitch, IpPacket, RawHeader, Record, Records,
     header_protocol,

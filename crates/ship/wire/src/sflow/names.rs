@@ -171,29 +171,3 @@ fn definition_of<'a>(body: &mut Reader<'a>) -> Result<(u8, Name<'a>), DecodeErro
     body.read(padding.min(body.left()), WHAT)?;
     Ok((number, name))
 }
-
-/// What TCP measured at the socket of one side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SocketTcp {
-    /// Whether it is the destination's socket, else the source's.
-    pub destination: bool,
-    /// Smoothed round-trip time, µs; 0 unknown.
-    pub srtt_us: u32,
-}
-
-impl SocketTcp {
-    #[inline]
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "a socket's TCP";
-        let [side, ..] = version(body, WHAT)?;
-        Ok(Self {
-            destination: side == 2,
-            srtt_us: body.u32(WHAT)?,
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[OWN_VERSION, 1 + u8::from(self.destination), 0, 0]);
-        out.extend_from_slice(&self.srtt_us.to_be_bytes());
-    }
-}

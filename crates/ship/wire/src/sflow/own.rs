@@ -4,7 +4,7 @@
 //! Each begins with its version in one byte. Later versions only append fields, so that older readers
 //! read the fields that they know; an incompatible change gets another format number.
 
-use super::tag;
+use super::{tag, xdr::structure};
 use crate::{DecodeError, Problem, reader::Reader};
 use skua_record::TcpCounters;
 
@@ -13,8 +13,6 @@ pub const ENTERPRISE: u32 = 32473;
 
 /// Version of all structures that are written, but the report's.
 pub const OWN_VERSION: u8 = 1;
-/// Version of the agent's report.
-const REPORT_VERSION: u8 = 2;
 
 /// Tag of a flow record.
 pub(super) const FLOW: u32 = tag(ENTERPRISE, 1);
@@ -69,83 +67,109 @@ pub mod service {
     pub const RULE: u8 = 0x0f;
 }
 
-/// A conversation as counted at one capture point. Source and destination are those of the IP record
-/// ([`IpPacket`](super::IpPacket)) in the same sample; of pairs the source's is first. Counters are sums
-/// since the conversation began, so that a lost datagram does not falsify later ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Conversation {
-    /// The server's side, see [`service`]; 0 if unknown.
-    pub service: u8,
-    /// 0 open, 1 closed, 2 idle, 3 evicted from the table, 4 the capture ended.
-    pub end: u8,
-    /// See [`flags`].
-    pub flags: u8,
-    /// One packet of this many was counted, 1: all; the counters are not scaled up.
-    pub sampling: u32,
-    /// Identifies the record among those of the agent's run.
-    pub id: u64,
-    /// Identifies the conversation, the same at each point of each agent.
-    pub tracking_id: u64,
-    /// First packet, ns since the Unix epoch.
-    pub first_ns: u64,
-    /// Packets that each side sent.
-    pub packets: [u64; 2],
-    /// Bytes that each side sent, with link-layer headers.
-    pub bytes: [u64; 2],
-    /// Packets of each side since the last export; all ones for that and more.
-    pub new_packets: [u32; 2],
-    /// Bytes of each side since the last export; all ones for that and more.
-    pub new_bytes: [u32; 2],
+structure! {
+    /// A conversation as counted at one capture point. Source and destination are those of the IP record
+    /// ([`IpPacket`](super::IpPacket)) in the same sample; of pairs the source's is first. Counters are sums
+    /// since the conversation began, so that a lost datagram does not falsify later ones.
+    Conversation, "a conversation", version 1 {
+        /// service: 0x40 the source offers it, 0x80 the destination, 0 not known; the lower four bits say how this is known: 1 `kernel`, 2 `listening`, 3 `syn`, 4 `ephemeral`, 5 `well-known` ([sockets.md](sockets.md) section 5)
+        service: u8,
+        /// end: 0 continues, 1 closed, 2 idle, 3 evicted (may continue), 4 the capture ended
+        end: u8,
+        /// flags: 1 first (nothing of this record was exported before), 2 the source opened the conversation, 4 the destination did, 8 moved (another collector may have received records since this one did: only the new packets count here)
+        flags: u8,
+    };
+    {
+        /// sampling: one in this many packets was counted; 1: all. Counters are not scaled up
+        sampling: u32,
+        /// identifier of the record, unique in a run of the agent
+        id: u64,
+        /// identifier of the conversation, the same at all points of all agents
+        tracking_id: u64,
+        /// first packet, ns since the Unix epoch
+        first_ns: u64,
+        /// packets that the source and the destination sent
+        packets: [u64; 2],
+        /// bytes that the source and the destination sent, with link-layer headers
+        bytes: [u64; 2],
+        /// packets of each that were not exported before; all ones: this many or more
+        new_packets: [u32; 2],
+        /// bytes of each that were not exported before; all ones: this many or more
+        new_bytes: [u32; 2],
+    }
 }
 
-/// TCP headers of a conversation; sums as in [`Conversation`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ConversationTcp {
-    /// All flags of each side.
-    pub flags: [u8; 2],
-    /// Counters of segments.
-    pub counters: TcpCounters,
-    /// SYN to SYN+ACK, ns; 0 unknown.
-    pub server_rtt_ns: u32,
-    /// SYN+ACK to ACK, ns; 0 unknown.
-    pub client_rtt_ns: u32,
+structure! {
+    /// TCP headers of a conversation; sums as in [`Conversation`].
+    ConversationTcp, "a conversation's TCP", version 1 {
+        /// all TCP flags of the source and of the destination
+        flags: [u8; 2],
+    };
+    {
+        /// Counters of segments.
+        counters: TcpCounters,
+        /// SYN to SYN+ACK, ns; 0 unknown
+        server_rtt_ns: u32,
+        /// SYN+ACK to ACK, ns; 0 unknown
+        client_rtt_ns: u32,
+    }
 }
 
-/// Sums exported in the datagrams of a stream before this one. Without losses the collector has
-/// received exactly these.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AgentReport {
-    /// See [`report`].
-    pub flags: u8,
-    /// The agent's clock, ns since the Unix epoch.
-    pub now_ns: u64,
-    /// Other in each run of the agent.
-    pub instance: u64,
-    /// Conversation records exported.
-    pub records: u64,
-    /// Packets exported as new in them.
-    pub packets: u64,
-    /// Bytes exported as new in them.
-    pub bytes: u64,
-    /// Conversation records that could not be exported.
-    pub lost: u64,
-    /// How long the agent stored the datagram, ms: the clock and all times in it are that much older.
-    pub kept_ms: u32,
+structure! {
+    /// What TCP measured at the socket of one side.
+    SocketTcp, "a socket's TCP", version 1 {
+        /// whose socket: 1 the source's, 2 the destination's
+        destination: bool,
+    };
+    {
+        /// smoothed round-trip time, µs; 0 unknown
+        srtt_us: u32,
+    }
 }
 
-/// An agent's question whether a collector is reachable, or the answer to it, or to a datagram that requests one
-/// ([`report::ASKS`]). The header is that of the agent's stream in both, so that an answer is no longer than the
-/// question.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Hello {
-    /// Whether it is an answer.
-    pub answers: bool,
-    /// In an answer: the greatest sequence number received of this run of the agent, 0: none.
-    pub sequence: u32,
-    /// The agent's run, as in its [`AgentReport`].
-    pub instance: u64,
-    /// In an answer another number in each run of the collector.
-    pub collector: u64,
+structure! {
+    /// Sums exported in the datagrams of a stream before this one. Without losses the collector has
+    /// received exactly these.
+    AgentReport, "an agent's report", version 2 {
+        /// flags: 1 asks the collector to answer with a hello
+        flags: u8,
+    };
+    {
+        /// the agent's clock, ns since the Unix epoch
+        now_ns: u64,
+        /// a number that differs in each run of the agent
+        instance: u64,
+        /// conversations exported (flow samples)
+        records: u64,
+        /// packets in them that were not exported before, and in those beyond the agent's queue
+        packets: u64,
+        /// their bytes
+        bytes: u64,
+        /// conversations that the agent could not export because the queue was full
+        lost: u64,
+    }
+    since 2 {
+        /// how long the agent stored the datagram before it sent it, ms. The clock above, the uptime and all times in the datagram are older by this
+        kept_ms: u32,
+    }
+}
+
+structure! {
+    /// An agent's question whether a collector is reachable, or the answer to it, or to a datagram that requests one
+    /// ([`report::ASKS`]). The header is that of the agent's stream in both, so that an answer is no longer than the
+    /// question.
+    Hello, "a hello", version 1 {
+        /// 1 asks, 2 answers
+        answers: bool,
+    };
+    {
+        /// in an answer: the greatest sequence number received from this run of the agent, 0: none
+        sequence: u32,
+        /// the agent's run, as in its report: nobody can answer without knowing it
+        instance: u64,
+        /// in an answer: a number that differs in each run of the collector
+        collector: u64,
+    }
 }
 
 pub(super) fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 3], DecodeError> {
@@ -156,127 +180,6 @@ pub(super) fn version(body: &mut Reader<'_>, what: &'static str) -> Result<[u8; 
             version: 0,
         })),
         [_, a, b, c] => Ok([a, b, c]),
-    }
-}
-
-fn pair<T>(mut read: impl FnMut() -> Result<T, DecodeError>) -> Result<[T; 2], DecodeError> {
-    Ok([read()?, read()?])
-}
-
-impl Conversation {
-    #[inline]
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "a conversation";
-        let [service, end, flags] = version(body, WHAT)?;
-        Ok(Self {
-            service,
-            end,
-            flags,
-            sampling: body.u32(WHAT)?,
-            id: body.u64(WHAT)?,
-            tracking_id: body.u64(WHAT)?,
-            first_ns: body.u64(WHAT)?,
-            packets: pair(|| body.u64(WHAT))?,
-            bytes: pair(|| body.u64(WHAT))?,
-            new_packets: pair(|| body.u32(WHAT))?,
-            new_bytes: pair(|| body.u32(WHAT))?,
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[OWN_VERSION, self.service, self.end, self.flags]);
-        out.extend_from_slice(&self.sampling.to_be_bytes());
-        for value in [self.id, self.tracking_id, self.first_ns] {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-        for value in [self.packets, self.bytes].as_flattened() {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-        for value in [self.new_packets, self.new_bytes].as_flattened() {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-    }
-}
-
-impl ConversationTcp {
-    #[inline]
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "a conversation's TCP";
-        let [source, destination, _] = version(body, WHAT)?;
-        Ok(Self {
-            flags: [source, destination],
-            counters: {
-                let mut all = TcpCounters::default().all();
-                for counter in all.as_flattened_mut() {
-                    *counter = body.u32(WHAT)?;
-                }
-                TcpCounters::of(all)
-            },
-            server_rtt_ns: body.u32(WHAT)?,
-            client_rtt_ns: body.u32(WHAT)?,
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[OWN_VERSION, self.flags[0], self.flags[1], 0]);
-        let pairs = self.counters.all();
-        let times = [self.server_rtt_ns, self.client_rtt_ns];
-        for value in pairs.as_flattened().iter().chain(&times) {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-    }
-}
-
-impl AgentReport {
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "an agent's report";
-        let [flags, ..] = version(body, WHAT)?;
-        Ok(Self {
-            flags,
-            now_ns: body.u64(WHAT)?,
-            instance: body.u64(WHAT)?,
-            records: body.u64(WHAT)?,
-            packets: body.u64(WHAT)?,
-            bytes: body.u64(WHAT)?,
-            lost: body.u64(WHAT)?,
-            // Of version 2.
-            kept_ms: body.u32(WHAT).unwrap_or(0),
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[REPORT_VERSION, self.flags, 0, 0]);
-        for value in [
-            self.now_ns,
-            self.instance,
-            self.records,
-            self.packets,
-            self.bytes,
-            self.lost,
-        ] {
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-        out.extend_from_slice(&self.kept_ms.to_be_bytes());
-    }
-}
-
-impl Hello {
-    pub(super) fn decode(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        const WHAT: &str = "a hello";
-        let [kind, ..] = version(body, WHAT)?;
-        Ok(Self {
-            answers: kind == 2,
-            sequence: body.u32(WHAT)?,
-            instance: body.u64(WHAT)?,
-            collector: body.u64(WHAT)?,
-        })
-    }
-
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[OWN_VERSION, 1 + u8::from(self.answers), 0, 0]);
-        out.extend_from_slice(&self.sequence.to_be_bytes());
-        out.extend_from_slice(&self.instance.to_be_bytes());
-        out.extend_from_slice(&self.collector.to_be_bytes());
     }
 }
 
@@ -324,5 +227,39 @@ impl<'a> ReportInPlace<'a> {
         if let Some(place) = self.0.get_mut(52..56) {
             place.copy_from_slice(&u32::try_from(kept_ms).unwrap_or(u32::MAX).to_be_bytes());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sflow::xdr::Documented as _;
+
+    #[test]
+    fn the_tables_of_the_documentation_are_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/wire.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let mut made = page.clone();
+        for (tag, table) in [
+            (FLOW, Conversation::documentation()),
+            (FLOW_TCP, ConversationTcp::documentation()),
+            (AGENT, AgentReport::documentation()),
+            (FLOW_SOCKET, SocketTcp::documentation()),
+            (HELLO, Hello::documentation()),
+        ] {
+            let title = format!("\n## {ENTERPRISE}:{} ", tag & 0xfff);
+            let chapter = made.find(&title).unwrap();
+            let from = chapter + made[chapter..].find("| offset |").unwrap();
+            let to = from + made[from..].find("\n\n").unwrap() + 1;
+            made.replace_range(from..to, &table);
+        }
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, made).unwrap();
+            return;
+        }
+        assert!(
+            page == made,
+            "out of date: run `UPDATE_DOCS=1 cargo test -p skua-wire documentation`"
+        );
     }
 }

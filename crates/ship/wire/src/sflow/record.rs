@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::{
     Conversation, ConversationTcp, ETHERNET_FRAME, EXTENDED_ROUTER, EXTENDED_SWITCH, IPV4, IPV6,
     Names, RAW_HEADER, SOCKET_IPV4, SOCKET_IPV6, Socket, SocketTcp, TCP_INFO, TIMESTAMP, TcpInfo,
-    datagram::address, own, sample::Framed,
+    datagram::address, own, sample::Framed, xdr::structure,
 };
 use crate::{DecodeError, reader::Reader};
 
@@ -87,17 +87,19 @@ pub struct IpPacket {
     pub tos: u32,
 }
 
-/// A switch's data of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ExtendedSwitch {
-    /// Ingress VLAN, 0 for none.
-    pub source_vlan: u32,
-    /// Ingress priority, IEEE 802.1p.
-    pub source_priority: u32,
-    /// Egress VLAN.
-    pub destination_vlan: u32,
-    /// Egress priority.
-    pub destination_priority: u32,
+structure! {
+    /// A switch's data of a packet.
+    ExtendedSwitch, "extended switch data";
+    {
+        /// Ingress VLAN, 0 for none.
+        source_vlan: u32,
+        /// Ingress priority, IEEE 802.1p.
+        source_priority: u32,
+        /// Egress VLAN.
+        destination_vlan: u32,
+        /// Egress priority.
+        destination_priority: u32,
+    }
 }
 
 /// A router's data of a packet.
@@ -181,15 +183,7 @@ pub(super) fn decode(tag: u32, mut body: Reader<'_>) -> Result<Record<'_>, Decod
             })
         }
         IPV4 | IPV6 => Record::Ip(ip(&mut body, tag == IPV6)?),
-        EXTENDED_SWITCH => {
-            const WHAT: &str = "extended switch data";
-            Record::Switch(ExtendedSwitch {
-                source_vlan: body.u32(WHAT)?,
-                source_priority: body.u32(WHAT)?,
-                destination_vlan: body.u32(WHAT)?,
-                destination_priority: body.u32(WHAT)?,
-            })
-        }
+        EXTENDED_SWITCH => Record::Switch(ExtendedSwitch::decode(&mut body)?),
         EXTENDED_ROUTER => {
             const WHAT: &str = "extended router data";
             Record::Router(ExtendedRouter {

@@ -256,12 +256,7 @@ impl RecordWriter<'_> {
 
     /// A switch's data.
     pub fn switch(&mut self, switch: &ExtendedSwitch) {
-        self.0.add(EXTENDED_SWITCH, |out| {
-            put(out, switch.source_vlan);
-            put(out, switch.source_priority);
-            put(out, switch.destination_vlan);
-            put(out, switch.destination_priority);
-        });
+        self.0.add(EXTENDED_SWITCH, |out| switch.encode(out));
     }
 
     /// A router's data.

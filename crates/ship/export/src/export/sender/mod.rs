@@ -1,7 +1,7 @@
 //! Sends what waits for a collector, asks whether it is there, and keeps on disk what it does not get.
 //!
 //! With a spool a datagram is in one of three places: in the queue; on its way, until an answer says that one that
-//! was sent later has come; on disk, from when the collector is found gone. While something is on disk that was not
+//! was sent later has arrived; on disk, from when the collector is found gone. While something is on disk that was not
 //! sent, all that is new goes behind it, so that the collector gets everything in its order.
 
 use std::{
@@ -25,7 +25,7 @@ use skua_wire::sflow::{
 
 use crate::export::{
     answers::Answers,
-    queue::{BURST, Queue, Taken},
+    queue::{BURST, Next, Queue},
     seal::KeyFile,
     spool::Spool,
 };
@@ -34,7 +34,7 @@ use crate::export::{
 const PAUSE: Duration = Duration::from_millis(1);
 /// Datagrams on their way at most, when there is a spool.
 const FLYING: usize = 1_024;
-/// What was on its way for so long while the collector answers was lost there, which the collector counts.
+/// A datagram that was on its way for so long while the collector answers was lost in the network, which the collector counts.
 const LANDED_NS: u64 = 3_000_000_000;
 /// The longest wait for the last answer.
 const LAST: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ struct Flying {
     bytes: Option<Vec<u8>>,
 }
 
-/// What there is to send, to whom and how.
+/// What there is to send, and to which collector.
 pub struct Sender {
     /// Connected.
     pub socket: UdpSocket,
@@ -90,7 +90,7 @@ pub struct Sending {
 #[derive(PartialEq, Eq)]
 enum Sent {
     Yes,
-    /// The collector is gone, or no way to it: it is to be kept.
+    /// The collector is gone or unreachable: the datagram is to be kept.
     Gone,
     /// It was lost for another reason, which was counted.
     Lost,
@@ -122,13 +122,13 @@ impl Sending {
         let queue = self.of.queue.clone();
         let mut batch = Vec::with_capacity(BURST);
         loop {
-            self.look();
+            self.check_answers();
             if self.flying.len() >= FLYING && !self.of.answers.gone() {
                 std::thread::sleep(PAUSE);
                 continue;
             }
-            match queue.take(&mut batch, self.wait()) {
-                Taken::Some => {
+            match queue.next_batch(&mut batch, self.wait()) {
+                Next::Batch => {
                     // Much time may have passed.
                     self.follow();
                     self.pass(&mut batch);
@@ -136,8 +136,8 @@ impl Sending {
                         std::thread::sleep(PAUSE);
                     }
                 }
-                Taken::Nothing => {}
-                Taken::Closed => break,
+                Next::Nothing => {}
+                Next::Closed => break,
             }
             self.catch_up();
         }
@@ -161,24 +161,24 @@ impl Sending {
         self.of.spool.as_ref().is_some_and(|spool| !spool.is_read())
     }
 
-    /// Reads answers, and finds out what they, or their absence, say.
-    fn look(&mut self) {
+    /// Reads answers, and acts on them or on their absence.
+    fn check_answers(&mut self) {
         self.follow();
-        self.hear();
+        self.read_answers();
         let now_ns = self.now_ns();
         let was_gone = self.of.answers.gone();
-        let look = self.of.answers.look(now_ns);
-        if look.ask {
+        let step = self.of.answers.next_step(now_ns);
+        if step.ask {
             self.ask();
         }
-        if look.silent {
+        if step.silent {
             self.of.queue.gone.fetch_add(1, Relaxed);
         }
         if self.of.answers.gone() && !was_gone {
             self.withdraw();
         }
         if !self.of.answers.gone() {
-            // Of one that does not answer nobody will ever say that something has come.
+            // A collector that does not answer confirms nothing.
             let sure = !self.of.answers.expects() || !self.of.answers.waits(now_ns);
             let landed = |one: &Flying| now_ns.saturating_sub(one.sent_ns) >= LANDED_NS;
             let count = self.flying.iter().take_while(|one| sure && landed(one));
@@ -194,15 +194,15 @@ impl Sending {
         if let Some(to) = to
             && let Err(error) = self.of.socket.connect(to)
         {
-            tracing::warn!(%to, %error, "no way to where the collector has moved");
+            tracing::warn!(%to, %error, "the new address of the collector cannot be reached");
         }
     }
 
-    fn hear(&mut self) {
+    fn read_answers(&mut self) {
         let mut buffer = [0; 512];
         loop {
             match rustix::net::recv(&self.of.socket, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((length, _)) => self.take_answer(buffer.get(..length).unwrap_or_default()),
+                Ok((length, _)) => self.process_answer(buffer.get(..length).unwrap_or_default()),
                 Err(Errno::INTR) => {}
                 Err(Errno::CONNREFUSED) => self.refused(),
                 Err(_) => return,
@@ -210,7 +210,7 @@ impl Sending {
         }
     }
 
-    fn take_answer(&mut self, bytes: &[u8]) {
+    fn process_answer(&mut self, bytes: &[u8]) {
         if let Some(keys) = &self.of.keys
             && keys.get().check(bytes, unix_ns()).is_err()
         {
@@ -318,7 +318,7 @@ impl Sending {
         self.unsend(count);
     }
 
-    /// Sends, or keeps, what was taken out of the queue.
+    /// Sends a batch of the queue, or keeps it on disk.
     fn pass(&mut self, batch: &mut [Vec<u8>]) {
         let count = batch.len();
         for (number, datagram) in batch.iter_mut().enumerate() {
@@ -335,7 +335,7 @@ impl Sending {
         }
     }
 
-    /// Takes note of one that is on its way.
+    /// Remembers a datagram that is on its way.
     fn flies(&mut self, datagram: &[u8], bytes: Option<Vec<u8>>) {
         let (instance, sequence) = identity(datagram);
         self.flying.push_back(Flying {
@@ -425,7 +425,7 @@ impl Sending {
             ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable, PermissionDenied,
             WouldBlock,
         };
-        let no_way = matches!(
+        let unreachable = matches!(
             error.kind(),
             ConnectionRefused
                 | HostUnreachable
@@ -433,7 +433,7 @@ impl Sending {
                 | NetworkDown
                 | PermissionDenied
         );
-        if no_way && self.of.spool.is_some() {
+        if unreachable && self.of.spool.is_some() {
             self.refused();
             return Sent::Gone;
         }
@@ -456,7 +456,7 @@ impl Sending {
         if self.of.spool.is_some() && self.of.answers.expects() {
             let end = Instant::now() + LAST;
             while !self.flying.is_empty() && !self.of.answers.gone() && Instant::now() < end {
-                self.look();
+                self.check_answers();
                 std::thread::sleep(PAUSE);
             }
             self.withdraw();

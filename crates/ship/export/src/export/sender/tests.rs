@@ -53,7 +53,7 @@ fn start(to: SocketAddr, expected: Expected, spool: Option<Spool>) -> Setup {
 
 impl Setup {
     /// A datagram with nothing but the report.
-    fn tell(&mut self) {
+    fn export(&mut self) {
         let queue = &self.queue;
         self.exporter
             .export([].into_iter(), &Drain::at(unix_ns()), |bytes| {
@@ -122,43 +122,43 @@ fn a_collector_that_falls_silent_gets_all_of_it_later_also_after_a_restart() {
     let to = socket.local_addr().unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());
     let (spool, counts) = scratch.open();
-    let mut way = start(to, Expected::Auto, Some(spool));
-    way.tell();
+    let mut setup = start(to, Expected::Auto, Some(spool));
+    setup.export();
     until("an answer", || {
         serve(&socket, &mut collector, true);
         collector.summary().datagrams > 0
     });
     // Silent, as behind a firewall that drops everything: nobody reads or answers, and no ICMP comes.
     until("what is sent to be kept", || {
-        way.tell();
+        setup.export();
         std::thread::sleep(Duration::from_millis(50));
         counts.kept.load(Relaxed) > 20
     });
-    assert!(way.queue.refusals() > 0);
+    assert!(setup.queue.refusals() > 0);
     let mut hidden = [0; 2_000];
     socket.set_nonblocking(true).unwrap();
     while socket.recv(&mut hidden).is_ok() {}
     socket.set_nonblocking(false).unwrap();
-    let told = way.exporter.exported().datagrams;
-    way.stop();
+    let exported = setup.exporter.exported().datagrams;
+    setup.stop();
     let left = counts.datagrams.load(Relaxed);
     assert!(left > 20, "{left}");
     // The next run sends it before what is its own; the collector is there from the beginning.
     let (spool, counts) = scratch.open();
     assert_eq!(counts.datagrams.load(Relaxed), left);
-    let mut way = start(to, Expected::Always, Some(spool));
-    way.tell();
+    let mut setup = start(to, Expected::Always, Some(spool));
+    setup.export();
     until("all to be sent", || {
         serve(&socket, &mut collector, true);
         counts.datagrams.load(Relaxed) == 0
     });
-    way.stop();
+    setup.stop();
     serve(&socket, &mut collector, true);
     let summary = collector.summary();
     assert_eq!(summary.lost, Default::default(), "{summary:?}");
     assert!(summary.kept_datagrams >= left, "{summary:?}");
     assert_eq!(summary.agents.len(), 1);
-    assert_eq!(summary.agents[0].datagrams, told + 1, "{summary:?}");
+    assert_eq!(summary.agents[0].datagrams, exported + 1, "{summary:?}");
     assert_eq!(summary.agents[0].lost_datagrams, 0);
     // Time on disk is not the clock's.
     assert!(summary.agents[0].clock_ms.abs() < 5_000, "{summary:?}");
@@ -171,10 +171,10 @@ fn a_collector_that_never_answers_is_told_all_the_same() {
     let scratch = Scratch::new("never");
     let (spool, counts) = scratch.open();
     let to = socket.local_addr().unwrap();
-    let mut way = start(to, Expected::Auto, Some(spool));
+    let mut setup = start(to, Expected::Auto, Some(spool));
     let mut count = 0;
     for _ in 0..300 {
-        way.tell();
+        setup.export();
         count += serve(&socket, &mut collector, false);
     }
     until("all of them", || {
@@ -182,8 +182,8 @@ fn a_collector_that_never_answers_is_told_all_the_same() {
         count == 300
     });
     assert_eq!(counts.kept.load(Relaxed), 0);
-    assert_eq!(way.queue.refusals(), 0);
-    way.stop();
+    assert_eq!(setup.queue.refusals(), 0);
+    setup.stop();
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn refusals_are_counted_without_a_spool() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = nobody.local_addr().unwrap();
     drop(nobody);
-    let mut way = start(to, Expected::Auto, None);
+    let mut setup = start(to, Expected::Auto, None);
     for _ in 0..3 {
-        way.tell();
+        setup.export();
     }
-    let queue = way.queue.clone();
-    way.stop();
+    let queue = setup.queue.clone();
+    setup.stop();
     // The answer to the last is not waited for.
     assert!(queue.refusals() >= 1);
     assert!(queue.sent.load(Relaxed) <= 2);
@@ -209,21 +209,23 @@ fn what_is_refused_is_kept_and_comes_when_somebody_listens() {
     let to = nobody.local_addr().unwrap();
     drop(nobody);
     let (spool, counts) = scratch.open();
-    let mut way = start(to, Expected::Auto, Some(spool));
+    let mut setup = start(to, Expected::Auto, Some(spool));
     until("what is sent to be kept", || {
-        way.tell();
+        setup.export();
         std::thread::sleep(Duration::from_millis(20));
         counts.kept.load(Relaxed) > 20
     });
-    let told = way.exporter.exported().datagrams;
+    let exported = setup.exporter.exported().datagrams;
     let socket = UdpSocket::bind(to).unwrap();
     let mut collector = Collector::new(&CollectorConfig::default());
     until("all to come", || {
         serve(&socket, &mut collector, true);
         let agents = collector.summary().agents;
-        agents.first().is_some_and(|agent| agent.datagrams >= told)
+        agents
+            .first()
+            .is_some_and(|agent| agent.datagrams >= exported)
             && counts.datagrams.load(Relaxed) == 0
     });
-    way.stop();
+    setup.stop();
     assert_eq!(collector.summary().lost, Default::default());
 }

@@ -1,4 +1,4 @@
-//! Files of detectors: what is left out has a default, what is wrong is told with its place.
+//! Files of detectors: what is left out has a default, an error names the place.
 
 #![allow(clippy::unwrap_used)]
 

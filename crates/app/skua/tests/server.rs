@@ -8,7 +8,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -221,7 +221,7 @@ proptest! {
     /// most that one of them counted is in lines.
     #[test]
     fn of_each_direction_the_most_that_one_exporter_counted_is_in_lines(
-        mut sent in prop::collection::vec((0..3u8, any::<bool>(), 1..50u32, 0..120u32, 0..60u32), 1..60),
+        mut exports in prop::collection::vec((0..3u8, any::<bool>(), 1..50u32, 0..120u32, 0..60u32), 1..60),
         shards in 1..4u32,
     ) {
         let mut collectors: Vec<_> = (0..shards)
@@ -230,10 +230,10 @@ proptest! {
                 ..CollectorConfig::default()
             }))
             .collect();
-        sent.sort_by_key(|(_, _, _, first, later)| first + later);
+        exports.sort_by_key(|(_, _, _, first, later)| first + later);
         let (mut sums, mut numbers) = ([[0; 2]; 3], [0; 3]);
         let mut lines = Vec::new();
-        for (who, to_server, packets, first, later) in sent {
+        for (who, to_server, packets, first, later) in exports {
             let at = first + later;
             let one = record(to_server, packets, ACK, (first, first));
             let number: &mut u32 = &mut numbers[usize::from(who)];

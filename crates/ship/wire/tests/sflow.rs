@@ -329,8 +329,8 @@ fn what_comes_after_the_unknown_is_read() {
         panic!("no flow sample");
     };
     let error = sample.records().next().unwrap().unwrap_err().to_string();
-    let at = 28 + 8 + known.len() + 8 + 28 + 4 + 8 + 4;
-    let text = format!("byte {at}: extended switch data needs 4 bytes, 0 are there");
+    let at = 28 + 8 + known.len() + 8 + 28 + 4 + 8;
+    let text = format!("byte {at}: extended switch data needs 16 bytes, 4 are there");
     assert_eq!(error, text);
     let Some(Ok(Sample::Flow(sample))) = samples.next() else {
         panic!("no flow sample");

@@ -1,12 +1,15 @@
 //! Common parts of all resources' paths: a list is a map by identifier, as in Skydive.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
+use serde::Serialize;
 use serde_json::Value;
 use skua_process::host::unix_ms;
-use skua_server::error::ApiError;
+use skua_server::{answer::Answer, blocking, error::ApiError};
 use utoipa::ToSchema;
+
+use crate::error::{Coded, refused};
 
 /// The header with a resource's lifetime.
 pub const TTL: &str = "x-resource-ttl";
@@ -28,6 +31,42 @@ pub struct PatchStep {
     from: Option<String>,
     /// The value of `add`, `replace` and `test`.
     value: Option<Value>,
+}
+
+/// What a handler returns.
+pub type Answered<T> = Result<Answer<T>, ApiError>;
+
+/// Answers with what the work gives, or with its error.
+pub async fn answer<T: Serialize + Send + 'static, E: Coded>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Answered<T> {
+    blocking(move || Ok(Answer::of(&work().map_err(refused)?))).await
+}
+
+/// The same for what was not there before.
+pub async fn created<T: Serialize + Send + 'static, E: Coded>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Answered<T> {
+    answer(work).await.map(Answer::created)
+}
+
+/// Deletes something; the answer says no more than that.
+pub async fn deleted<T, E: Coded>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<StatusCode, ApiError> {
+    blocking(move || work().map_err(refused).map(|_| StatusCode::OK)).await
+}
+
+/// Answers with all of a list by identifier.
+pub async fn by_id<T: Serialize + Send + 'static, L: IntoIterator<Item = T>>(
+    list: impl FnOnce() -> L + Send + 'static,
+    id: fn(&T) -> String,
+) -> Answered<BTreeMap<String, T>> {
+    blocking(move || {
+        let all = list().into_iter().map(|one| (id(&one), one));
+        Ok(Answer::of(&all.collect()))
+    })
+    .await
 }
 
 /// When a resource made by this request ends, ms since the Unix epoch.

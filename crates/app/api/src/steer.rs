@@ -12,13 +12,15 @@ use skua_server::{
     answer::{Answer, Json, Parameters},
     auth::{Caller, Peer, who},
     blocking,
-    error::ApiError,
 };
 use skua_steer::Written;
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::error::refused;
+use crate::{
+    error::refused,
+    resource::{Answered, answer, by_id},
+};
 
 /// Bytes of a request at most.
 const BODY: usize = 256 << 10;
@@ -40,15 +42,8 @@ pub fn routes(steers: Steers) -> OpenApiRouter {
 /// All detectors by identifier
 #[utoipa::path(get, path = "/api/steer", operation_id = "detectors", tag = "steer",
     responses((status = 200, description = "The detectors", body = BTreeMap<String, SteerView>)))]
-async fn detectors(
-    State(steers): State<Steers>,
-) -> Result<Answer<BTreeMap<String, SteerView>>, ApiError> {
-    blocking(move || {
-        let all = steers.list().into_iter();
-        let by_id = all.map(|view| (view.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
-    .await
+async fn detectors(State(steers): State<Steers>) -> Answered<BTreeMap<String, SteerView>> {
+    by_id(move || steers.list(), |view| view.uuid.to_string()).await
 }
 
 /// A detector and its status
@@ -58,8 +53,8 @@ async fn detectors(
 async fn get_detector(
     State(steers): State<Steers>,
     Path(name): Path<String>,
-) -> Result<Answer<SteerView>, ApiError> {
-    blocking(move || Ok(Answer::of(&steers.get(&name).map_err(refused)?))).await
+) -> Answered<SteerView> {
+    answer(move || steers.get(&name)).await
 }
 
 /// Stops a detector and its steering
@@ -71,9 +66,9 @@ async fn delete_detector(
     Path(name): Path<String>,
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
-) -> Result<Answer<SteerView>, ApiError> {
+) -> Answered<SteerView> {
     let who = who(peer, caller);
-    blocking(move || Ok(Answer::of(&steers.delete(&name, &who).map_err(refused)?))).await
+    answer(move || steers.delete(&name, &who)).await
 }
 
 /// Starts a detector, and replaces one of the same name
@@ -88,7 +83,7 @@ async fn apply_detector(
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
     Json(written): Json<Written>,
-) -> Result<Answer<SteerView>, ApiError> {
+) -> Answered<SteerView> {
     let who = who(peer, caller);
     blocking(move || {
         let (view, replaced) = steers.apply(written, &who).map_err(refused)?;
@@ -114,14 +109,10 @@ async fn detector_channels(
     State(steers): State<Steers>,
     Path(name): Path<String>,
     parameters: Parameters<ChannelsParameters>,
-) -> Result<Answer<SteerChannels>, ApiError> {
+) -> Answered<SteerChannels> {
     let Query(asked) = parameters?;
     let most = asked.limit.unwrap_or(CHANNELS);
-    blocking(move || {
-        let channels = steers.channels(&name, most).map_err(refused)?;
-        Ok(Answer::of(&channels))
-    })
-    .await
+    answer(move || steers.channels(&name, most)).await
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -140,7 +131,7 @@ async fn detector_events(
     State(steers): State<Steers>,
     Path(name): Path<String>,
     parameters: Parameters<EventsParameters>,
-) -> Result<Answer<SteerEvents>, ApiError> {
+) -> Answered<SteerEvents> {
     let Query(asked) = parameters?;
     blocking(move || {
         let events = steers.events(&name, asked.since.unwrap_or(0));

@@ -13,8 +13,8 @@ use skua_control::{
 };
 use skua_runtime::tap::live::{self, Passing};
 use skua_server::{
-    answer::{Answer, Json},
-    auth::{Caller, Peer},
+    answer::Json,
+    auth::{Caller, Peer, who},
     blocking,
     error::{ApiError, ErrorCode},
     paths,
@@ -24,7 +24,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     error::refused,
-    resource::{self, Patch},
+    resource::{self, Answered, Patch, answer, by_id, created},
 };
 
 /// Bytes of a request at most: some hundred thousand addresses.
@@ -79,7 +79,7 @@ async fn tap_packets(
     caller: Option<Extension<Caller>>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let who = name_of((peer, caller));
+    let who = who(peer, caller);
     blocking(move || watched(all, &id, who, false)).await
 }
 
@@ -95,7 +95,7 @@ async fn live_tap(
     caller: Option<Extension<Caller>>,
     Json(mut tap): Json<Tap>,
 ) -> Result<Response, ApiError> {
-    let who = name_of((peer, caller));
+    let who = who(peer, caller);
     tap.to = vec!["stream".into()];
     tap.passing = true;
     blocking(move || {
@@ -105,42 +105,19 @@ async fn live_tap(
     .await
 }
 
-type Who = (Option<Extension<Peer>>, Option<Extension<Caller>>);
-
-/// The caller, for the log.
-fn name_of((peer, caller): Who) -> String {
-    let address = peer.map(|Extension(peer)| peer.address.to_string());
-    let name = caller.and_then(|Extension(caller)| Some(caller.identity?.name));
-    match (name, address) {
-        (Some(name), Some(address)) => format!("{name} at {address}"),
-        (None, Some(address)) => address,
-        (_, None) => "an unknown client".to_owned(),
-    }
-}
-
 /// All taps by identifier, with what they have copied
 #[utoipa::path(get, path = "/api/tap", operation_id = "taps", tag = "tap",
     responses((status = 200, description = "The taps", body = BTreeMap<String, TapView>)))]
-async fn taps_by_id(
-    State(taps): State<Arc<TapManager>>,
-) -> Result<Answer<BTreeMap<String, TapView>>, ApiError> {
-    blocking(move || {
-        let all = taps.list().into_iter();
-        let by_id = all.map(|view| (view.tap.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
-    .await
+async fn taps_by_id(State(taps): State<Arc<TapManager>>) -> Answered<BTreeMap<String, TapView>> {
+    by_id(move || taps.list(), |view| view.tap.uuid.to_string()).await
 }
 
 /// A tap and what it has copied
 #[utoipa::path(get, path = "/api/tap/{id}", operation_id = "getTap", tag = "tap",
     params(("id" = String, Path, description = "UUID")),
     responses((status = 200, description = "The tap", body = TapView)))]
-async fn get_tap(
-    State(taps): State<Arc<TapManager>>,
-    Path(id): Path<String>,
-) -> Result<Answer<TapView>, ApiError> {
-    blocking(move || Ok(Answer::of(&taps.get(&id).map_err(refused)?))).await
+async fn get_tap(State(taps): State<Arc<TapManager>>, Path(id): Path<String>) -> Answered<TapView> {
+    answer(move || taps.get(&id)).await
 }
 
 /// Ends a tap
@@ -155,9 +132,9 @@ async fn delete_tap(
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
     Path(id): Path<String>,
-) -> Result<Answer<TapView>, ApiError> {
-    let who = name_of((peer, caller));
-    blocking(move || Ok(Answer::of(&taps.delete(&id, &who).map_err(refused)?))).await
+) -> Answered<TapView> {
+    let who = who(peer, caller);
+    answer(move || taps.delete(&id, &who)).await
 }
 
 /// Copies packets to monitors from now on
@@ -174,14 +151,10 @@ async fn create_tap(
     caller: Option<Extension<Caller>>,
     headers: HeaderMap,
     Json(mut tap): Json<Tap>,
-) -> Result<Answer<TapView>, ApiError> {
-    let who = name_of((peer, caller));
+) -> Answered<TapView> {
+    let who = who(peer, caller);
     tap.expire_time = resource::ends_at(&headers)?.or(tap.expire_time);
-    blocking(move || {
-        let made = taps.create(tap, &who).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+    created(move || taps.create(tap, &who)).await
 }
 
 /// Changes a tap by a JSON patch (RFC 6902), without losing a packet
@@ -197,11 +170,7 @@ async fn change_tap(
     caller: Option<Extension<Caller>>,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<TapView>, ApiError> {
-    let who = name_of((peer, caller));
-    blocking(move || {
-        let changed = taps.patch(&id, &patch, &who).map_err(refused)?;
-        Ok(Answer::of(&changed))
-    })
-    .await
+) -> Answered<TapView> {
+    let who = who(peer, caller);
+    answer(move || taps.patch(&id, &patch, &who)).await
 }

@@ -11,18 +11,11 @@ use skua_control::{
     JsonPatch,
     alert::{Alert, AlertManager, AlertStatus},
 };
-use skua_server::{
-    answer::{Answer, Json},
-    blocking,
-    error::ApiError,
-};
+use skua_server::answer::Json;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{
-    error::refused,
-    resource::{self, Patch},
-};
+use crate::resource::{self, Answered, Patch, answer, by_id, created};
 
 /// Bytes of a request at most.
 const BODY: usize = 256 << 10;
@@ -63,16 +56,11 @@ type Alerts = State<Arc<AlertManager>>;
 /// All alerts by identifier
 #[utoipa::path(get, path = "/api/alert", operation_id = "alerts", tag = "skydive",
     responses((status = 200, description = "The alerts", body = BTreeMap<String, AlertView>)))]
-async fn alerts_by_id(
-    State(alerts): Alerts,
-) -> Result<Answer<BTreeMap<String, AlertView>>, ApiError> {
-    blocking(move || {
-        let all = alerts.list().into_iter().map(AlertView::from);
-        let by_id = all
-            .map(|view| (view.alert.uuid.to_string(), view))
-            .collect();
-        Ok(Answer::of(&by_id))
-    })
+async fn alerts_by_id(State(alerts): Alerts) -> Answered<BTreeMap<String, AlertView>> {
+    by_id(
+        move || alerts.list().into_iter().map(AlertView::from),
+        |view| view.alert.uuid.to_string(),
+    )
     .await
 }
 
@@ -80,26 +68,16 @@ async fn alerts_by_id(
 #[utoipa::path(get, path = "/api/alert/{id}", operation_id = "getAlert", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
     responses((status = 200, description = "The alert", body = AlertView)))]
-async fn get_alert(
-    State(alerts): Alerts,
-    Path(id): Path<String>,
-) -> Result<Answer<AlertView>, ApiError> {
-    blocking(move || {
-        let found = alerts.get(&id).map_err(refused)?;
-        Ok(Answer::of(&found.into()))
-    })
-    .await
+async fn get_alert(State(alerts): Alerts, Path(id): Path<String>) -> Answered<AlertView> {
+    answer(move || alerts.get(&id).map(Into::into)).await
 }
 
 /// Deletes an alert
 #[utoipa::path(delete, path = "/api/alert/{id}", operation_id = "deleteAlert", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
     responses((status = 200, description = "The alert, as it was", body = Alert)))]
-async fn delete_alert(
-    State(alerts): Alerts,
-    Path(id): Path<String>,
-) -> Result<Answer<Alert>, ApiError> {
-    blocking(move || Ok(Answer::of(&alerts.delete(&id).map_err(refused)?))).await
+async fn delete_alert(State(alerts): Alerts, Path(id): Path<String>) -> Answered<Alert> {
+    answer(move || alerts.delete(&id)).await
 }
 
 /// Makes an alert
@@ -111,13 +89,9 @@ async fn create_alert(
     State(alerts): Alerts,
     headers: HeaderMap,
     Json(mut alert): Json<Alert>,
-) -> Result<Answer<Alert>, ApiError> {
+) -> Answered<Alert> {
     alert.expire_time = resource::ends_at(&headers)?.or(alert.expire_time);
-    blocking(move || {
-        let made = alerts.create(alert).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+    created(move || alerts.create(alert)).await
 }
 
 /// Changes an alert by a JSON patch (RFC 6902)
@@ -129,6 +103,6 @@ async fn change_alert(
     State(alerts): Alerts,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<Alert>, ApiError> {
-    blocking(move || Ok(Answer::of(&alerts.patch(&id, &patch).map_err(refused)?))).await
+) -> Answered<Alert> {
+    answer(move || alerts.patch(&id, &patch)).await
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use skua_control::capture::{Capture, CaptureManager, CaptureStatus, NodePoint, PointState};
 use skua_runtime::captures::live::{self, Passing};
 use skua_server::{
-    answer::{Answer, Json},
+    answer::Json,
     blocking,
     error::{ApiError, ErrorCode},
     paths,
@@ -22,7 +22,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use super::upload::{self, Uploads};
-use crate::{error::refused, resource};
+use crate::{
+    error::refused,
+    resource::{self, Answered, answer, by_id, created, deleted},
+};
 
 /// Bytes of a request at most.
 const BODY: usize = 256 << 10;
@@ -220,14 +223,12 @@ impl CaptureView {
     responses((status = 200, description = "Captures", body = BTreeMap<String, CaptureView>)))]
 async fn captures_by_id(
     State(Captures { captures, .. }): State<Captures>,
-) -> Result<Answer<BTreeMap<String, CaptureView>>, ApiError> {
-    blocking(move || {
+) -> Answered<BTreeMap<String, CaptureView>> {
+    let views = move || {
         let all = captures.list().into_iter();
-        let views = all.map(|(capture, status)| CaptureView::new(capture, &status));
-        let by_id = views.map(|view| (view.capture.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
-    .await
+        all.map(|(capture, status)| CaptureView::new(capture, &status))
+    };
+    by_id(views, |view| view.capture.uuid.to_string()).await
 }
 
 /// A capture and its status
@@ -237,10 +238,10 @@ async fn captures_by_id(
 async fn get_capture(
     State(Captures { captures, .. }): State<Captures>,
     Path(id): Path<String>,
-) -> Result<Answer<CaptureView>, ApiError> {
-    blocking(move || {
-        let (capture, status) = captures.get(&id).map_err(refused)?;
-        Ok(Answer::of(&CaptureView::new(capture, &status)))
+) -> Answered<CaptureView> {
+    answer(move || {
+        let found = captures.get(&id);
+        found.map(|(capture, status)| CaptureView::new(capture, &status))
     })
     .await
 }
@@ -253,11 +254,7 @@ async fn delete_capture(
     State(Captures { captures, .. }): State<Captures>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    blocking(move || {
-        captures.delete(&id).map_err(refused)?;
-        Ok(StatusCode::OK)
-    })
-    .await
+    deleted(move || captures.delete(&id)).await
 }
 
 /// Makes a capture, which follows a query
@@ -272,12 +269,11 @@ async fn create_capture(
     State(Captures { captures, .. }): State<Captures>,
     headers: HeaderMap,
     Json(mut capture): Json<Capture>,
-) -> Result<Answer<CaptureView>, ApiError> {
+) -> Answered<CaptureView> {
     capture.expire_time = resource::ends_at(&headers)?.or(capture.expire_time);
-    blocking(move || {
-        let made = captures.create(capture).map_err(refused)?;
-        let view = CaptureView::new(made, &CaptureStatus::default());
-        Ok(Answer::of(&view).created())
+    created(move || {
+        let made = captures.create(capture);
+        made.map(|made| CaptureView::new(made, &CaptureStatus::default()))
     })
     .await
 }

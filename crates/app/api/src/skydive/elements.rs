@@ -21,7 +21,10 @@ use skua_topology::{Edge, Export, Node};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{error::refused, resource::Patch};
+use crate::{
+    error::refused,
+    resource::{Answered, Patch, answer, by_id, created, deleted},
+};
 
 /// Bytes of a request at most: metadata of an element may have 4 MiB.
 const BODY: usize = 8 << 20;
@@ -83,42 +86,23 @@ impl From<(EdgeRule, RuleStatus)> for EdgeRuleView {
 /// All nodes by identifier
 #[utoipa::path(get, path = "/api/node", operation_id = "nodes", tag = "skydive",
     responses((status = 200, description = "The nodes", body = BTreeMap<String, Node>)))]
-async fn nodes(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<Node>>>, ApiError> {
-    blocking(move || {
-        let all = elements.nodes();
-        let by_id = all.into_iter().map(|one| (one.id.to_string(), one));
-        Ok(Answer::of(&by_id.collect()))
-    })
-    .await
+async fn nodes(State(elements): Elements) -> Answered<BTreeMap<String, Arc<Node>>> {
+    by_id(move || elements.nodes(), |one| one.id.to_string()).await
 }
 
 /// A node
 #[utoipa::path(get, path = "/api/node/{id}", operation_id = "getNode", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
     responses((status = 200, description = "The node", body = Node)))]
-async fn get_node(
-    State(elements): Elements,
-    Path(id): Path<String>,
-) -> Result<Answer<Arc<Node>>, ApiError> {
-    blocking(move || {
-        let found = elements.node(&id).map_err(refused)?;
-        Ok(Answer::of(&found))
-    })
-    .await
+async fn get_node(State(elements): Elements, Path(id): Path<String>) -> Answered<Arc<Node>> {
+    answer(move || elements.node(&id)).await
 }
 
 /// Makes a node
 #[utoipa::path(post, path = "/api/node", operation_id = "createNode", tag = "skydive", request_body = NewNode,
     responses((status = 201, description = "The new node", body = Node), (status = 409, description = "An equal one exists already")))]
-async fn create_node(
-    State(elements): Elements,
-    Json(new): Json<NewNode>,
-) -> Result<Answer<Arc<Node>>, ApiError> {
-    blocking(move || {
-        let made = elements.create_node(new).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+async fn create_node(State(elements): Elements, Json(new): Json<NewNode>) -> Answered<Arc<Node>> {
+    created(move || elements.create_node(new)).await
 }
 
 /// Changes a node by a JSON patch (RFC 6902)
@@ -129,12 +113,8 @@ async fn change_node(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<Arc<Node>>, ApiError> {
-    blocking(move || {
-        let changed = elements.patch_node(&id, &patch).map_err(refused)?;
-        Ok(Answer::of(&changed))
-    })
-    .await
+) -> Answered<Arc<Node>> {
+    answer(move || elements.patch_node(&id, &patch)).await
 }
 
 /// Deletes a node
@@ -145,52 +125,29 @@ async fn delete_node(
     State(elements): Elements,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    blocking(move || {
-        elements.delete_node(&id).map_err(refused)?;
-        Ok(StatusCode::OK)
-    })
-    .await
+    deleted(move || elements.delete_node(&id)).await
 }
 
 /// All edges by identifier
 #[utoipa::path(get, path = "/api/edge", operation_id = "edges", tag = "skydive",
     responses((status = 200, description = "The edges", body = BTreeMap<String, Edge>)))]
-async fn edges(State(elements): Elements) -> Result<Answer<BTreeMap<String, Arc<Edge>>>, ApiError> {
-    blocking(move || {
-        let all = elements.edges();
-        let by_id = all.into_iter().map(|one| (one.element.id.to_string(), one));
-        Ok(Answer::of(&by_id.collect()))
-    })
-    .await
+async fn edges(State(elements): Elements) -> Answered<BTreeMap<String, Arc<Edge>>> {
+    by_id(move || elements.edges(), |one| one.element.id.to_string()).await
 }
 
 /// An edge
 #[utoipa::path(get, path = "/api/edge/{id}", operation_id = "getEdge", tag = "skydive",
     params(("id" = String, Path, description = "ID")),
     responses((status = 200, description = "The edge", body = Edge)))]
-async fn get_edge(
-    State(elements): Elements,
-    Path(id): Path<String>,
-) -> Result<Answer<Arc<Edge>>, ApiError> {
-    blocking(move || {
-        let found = elements.edge(&id).map_err(refused)?;
-        Ok(Answer::of(&found))
-    })
-    .await
+async fn get_edge(State(elements): Elements, Path(id): Path<String>) -> Answered<Arc<Edge>> {
+    answer(move || elements.edge(&id)).await
 }
 
 /// Makes an edge
 #[utoipa::path(post, path = "/api/edge", operation_id = "createEdge", tag = "skydive", request_body = NewEdge,
     responses((status = 201, description = "The new edge", body = Edge), (status = 409, description = "An equal one exists already")))]
-async fn create_edge(
-    State(elements): Elements,
-    Json(new): Json<NewEdge>,
-) -> Result<Answer<Arc<Edge>>, ApiError> {
-    blocking(move || {
-        let made = elements.create_edge(new).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+async fn create_edge(State(elements): Elements, Json(new): Json<NewEdge>) -> Answered<Arc<Edge>> {
+    created(move || elements.create_edge(new)).await
 }
 
 /// Changes an edge by a JSON patch (RFC 6902)
@@ -201,12 +158,8 @@ async fn change_edge(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<Arc<Edge>>, ApiError> {
-    blocking(move || {
-        let changed = elements.patch_edge(&id, &patch).map_err(refused)?;
-        Ok(Answer::of(&changed))
-    })
-    .await
+) -> Answered<Arc<Edge>> {
+    answer(move || elements.patch_edge(&id, &patch)).await
 }
 
 /// Deletes an edge
@@ -217,24 +170,17 @@ async fn delete_edge(
     State(elements): Elements,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    blocking(move || {
-        elements.delete_edge(&id).map_err(refused)?;
-        Ok(StatusCode::OK)
-    })
-    .await
+    deleted(move || elements.delete_edge(&id)).await
 }
 
 /// All node rules by identifier
 #[utoipa::path(get, path = "/api/noderule", operation_id = "noderules", tag = "skydive",
     responses((status = 200, description = "The rules", body = BTreeMap<String, NodeRuleView>)))]
-async fn node_rules(
-    State(elements): Elements,
-) -> Result<Answer<BTreeMap<String, NodeRuleView>>, ApiError> {
-    blocking(move || {
-        let all = elements.node_rules().into_iter().map(NodeRuleView::from);
-        let by_id = all.map(|view| (view.rule.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
+async fn node_rules(State(elements): Elements) -> Answered<BTreeMap<String, NodeRuleView>> {
+    by_id(
+        move || elements.node_rules().into_iter().map(NodeRuleView::from),
+        |view| view.rule.uuid.to_string(),
+    )
     .await
 }
 
@@ -245,12 +191,8 @@ async fn node_rules(
 async fn get_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
-) -> Result<Answer<NodeRuleView>, ApiError> {
-    blocking(move || {
-        let found = elements.node_rule(&id).map_err(refused)?;
-        Ok(Answer::of(&found.into()))
-    })
-    .await
+) -> Answered<NodeRuleView> {
+    answer(move || elements.node_rule(&id).map(Into::into)).await
 }
 
 /// Makes a rule about nodes
@@ -259,12 +201,8 @@ async fn get_node_rule(
 async fn create_node_rule(
     State(elements): Elements,
     Json(new): Json<NodeRule>,
-) -> Result<Answer<NodeRule>, ApiError> {
-    blocking(move || {
-        let made = elements.create_node_rule(new).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+) -> Answered<NodeRule> {
+    created(move || elements.create_node_rule(new)).await
 }
 
 /// Changes a rule about nodes by a JSON patch (RFC 6902)
@@ -275,12 +213,8 @@ async fn change_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<NodeRule>, ApiError> {
-    blocking(move || {
-        let changed = elements.patch_node_rule(&id, &patch).map_err(refused)?;
-        Ok(Answer::of(&changed))
-    })
-    .await
+) -> Answered<NodeRule> {
+    answer(move || elements.patch_node_rule(&id, &patch)).await
 }
 
 /// Deletes a rule about nodes
@@ -291,24 +225,17 @@ async fn delete_node_rule(
     State(elements): Elements,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    blocking(move || {
-        elements.delete_node_rule(&id).map_err(refused)?;
-        Ok(StatusCode::OK)
-    })
-    .await
+    deleted(move || elements.delete_node_rule(&id)).await
 }
 
 /// All edge rules by identifier
 #[utoipa::path(get, path = "/api/edgerule", operation_id = "edgerules", tag = "skydive",
     responses((status = 200, description = "The rules", body = BTreeMap<String, EdgeRuleView>)))]
-async fn edge_rules(
-    State(elements): Elements,
-) -> Result<Answer<BTreeMap<String, EdgeRuleView>>, ApiError> {
-    blocking(move || {
-        let all = elements.edge_rules().into_iter().map(EdgeRuleView::from);
-        let by_id = all.map(|view| (view.rule.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
+async fn edge_rules(State(elements): Elements) -> Answered<BTreeMap<String, EdgeRuleView>> {
+    by_id(
+        move || elements.edge_rules().into_iter().map(EdgeRuleView::from),
+        |view| view.rule.uuid.to_string(),
+    )
     .await
 }
 
@@ -319,12 +246,8 @@ async fn edge_rules(
 async fn get_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,
-) -> Result<Answer<EdgeRuleView>, ApiError> {
-    blocking(move || {
-        let found = elements.edge_rule(&id).map_err(refused)?;
-        Ok(Answer::of(&found.into()))
-    })
-    .await
+) -> Answered<EdgeRuleView> {
+    answer(move || elements.edge_rule(&id).map(Into::into)).await
 }
 
 /// Makes a rule about edges
@@ -333,12 +256,8 @@ async fn get_edge_rule(
 async fn create_edge_rule(
     State(elements): Elements,
     Json(new): Json<EdgeRule>,
-) -> Result<Answer<EdgeRule>, ApiError> {
-    blocking(move || {
-        let made = elements.create_edge_rule(new).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+) -> Answered<EdgeRule> {
+    created(move || elements.create_edge_rule(new)).await
 }
 
 /// Changes a rule about edges by a JSON patch (RFC 6902)
@@ -349,12 +268,8 @@ async fn change_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Result<Answer<EdgeRule>, ApiError> {
-    blocking(move || {
-        let changed = elements.patch_edge_rule(&id, &patch).map_err(refused)?;
-        Ok(Answer::of(&changed))
-    })
-    .await
+) -> Answered<EdgeRule> {
+    answer(move || elements.patch_edge_rule(&id, &patch)).await
 }
 
 /// Deletes a rule about edges
@@ -365,11 +280,7 @@ async fn delete_edge_rule(
     State(elements): Elements,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    blocking(move || {
-        elements.delete_edge_rule(&id).map_err(refused)?;
-        Ok(StatusCode::OK)
-    })
-    .await
+    deleted(move || elements.delete_edge_rule(&id)).await
 }
 
 /// A graph as `G` answers it: a list of one, or that one.
@@ -384,10 +295,7 @@ enum Import {
 #[utoipa::path(post, path = "/api/topology/import", operation_id = "importTopology", tag = "skydive",
     request_body(content = Import, content_type = "application/json"),
     responses((status = 200, description = "Number of nodes and edges in the file", body = Imported)))]
-async fn import_topology(
-    State(elements): Elements,
-    body: Bytes,
-) -> Result<Answer<Imported>, ApiError> {
+async fn import_topology(State(elements): Elements, body: Bytes) -> Answered<Imported> {
     blocking(move || {
         let (Import::List([export]) | Import::One(export)) = object(&body)?;
         Ok(Answer::of(&elements.import(&export).map_err(refused)?))

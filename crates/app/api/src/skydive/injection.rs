@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::extract::{DefaultBodyLimit, Extension, Path, State};
 use skua_control::injection::{InjectionView, Injections, PacketInjection};
 use skua_server::{
-    answer::{Answer, Json},
+    answer::Json,
     auth::{Caller, Peer, who},
-    blocking,
-    error::ApiError,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::error::refused;
+use crate::resource::{Answered, answer, by_id, created};
 
 /// Bytes of a request at most: a capture file of 16 MiB in base64.
 const BODY: usize = 24 << 20;
@@ -31,14 +29,11 @@ pub fn routes(injections: Arc<Injections>) -> OpenApiRouter {
 /// All injections by identifier
 #[utoipa::path(get, path = "/api/injectpacket", operation_id = "injections", tag = "skydive",
     responses((status = 200, description = "The injections", body = BTreeMap<String, InjectionView>)))]
-async fn injections_by_id(
-    State(injections): All,
-) -> Result<Answer<BTreeMap<String, InjectionView>>, ApiError> {
-    blocking(move || {
-        let all = injections.list().into_iter();
-        let by_id = all.map(|view| (view.asked.uuid.to_string(), view));
-        Ok(Answer::of(&by_id.collect()))
-    })
+async fn injections_by_id(State(injections): All) -> Answered<BTreeMap<String, InjectionView>> {
+    by_id(
+        move || injections.list(),
+        |view| view.asked.uuid.to_string(),
+    )
     .await
 }
 
@@ -46,11 +41,8 @@ async fn injections_by_id(
 #[utoipa::path(get, path = "/api/injectpacket/{id}", operation_id = "getInjection", tag = "skydive",
     params(("id" = String, Path, description = "UUID")),
     responses((status = 200, description = "The injection", body = InjectionView)))]
-async fn get_injection(
-    State(injections): All,
-    Path(id): Path<String>,
-) -> Result<Answer<InjectionView>, ApiError> {
-    blocking(move || Ok(Answer::of(&injections.get(&id).map_err(refused)?))).await
+async fn get_injection(State(injections): All, Path(id): Path<String>) -> Answered<InjectionView> {
+    answer(move || injections.get(&id)).await
 }
 
 /// Stops and deletes an injection
@@ -60,8 +52,8 @@ async fn get_injection(
 async fn delete_injection(
     State(injections): All,
     Path(id): Path<String>,
-) -> Result<Answer<InjectionView>, ApiError> {
-    blocking(move || Ok(Answer::of(&injections.delete(&id).map_err(refused)?))).await
+) -> Answered<InjectionView> {
+    answer(move || injections.delete(&id)).await
 }
 
 /// Injects packets
@@ -73,11 +65,7 @@ async fn create_injection(
     peer: Option<Extension<Peer>>,
     caller: Option<Extension<Caller>>,
     Json(asked): Json<PacketInjection>,
-) -> Result<Answer<InjectionView>, ApiError> {
+) -> Answered<InjectionView> {
     let who = who(peer, caller);
-    blocking(move || {
-        let made = injections.create(asked, &who).map_err(refused)?;
-        Ok(Answer::of(&made).created())
-    })
-    .await
+    created(move || injections.create(asked, &who)).await
 }

@@ -13,7 +13,7 @@ use std::{
     os::unix::net::UnixStream,
     path::Path,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::Router;
@@ -21,7 +21,10 @@ use serde_json::Value;
 use skua_control::{Resources, capture::CaptureManager};
 use skua_flow::FlowUpdate;
 use skua_probe::LiveAddresses;
-pub use skua_testkit::scratch::{Scratch, scratch, secret};
+pub use skua_testkit::{
+    lab::wait_for,
+    scratch::{Scratch, scratch, secret},
+};
 use skua_topology::SharedGraph;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
@@ -49,18 +52,6 @@ use crate::{
     skydive::{captures::Captures, upload::Uploads},
     ws::Parts,
 };
-
-/// Polls until there is a result; fails after a minute, which is far more than any machine needs.
-pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = poll() {
-            return found;
-        }
-        assert!(Instant::now() < end, "no {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// The capture that flows are of.
 pub const CAPTURE: Uuid = Uuid::from_u128(0xcafe);

@@ -4,6 +4,7 @@ use std::{
     io::{Read as _, Write as _},
     sync::{Condvar, OnceLock},
     thread,
+    time::Instant,
 };
 
 use axum::routing::get;

@@ -10,7 +10,7 @@ use std::{
 use skua_dpdk::{Error, Port, PortStats, Queue, Settings};
 
 /// Packets of a queue until `wanted` have come, or none for long.
-fn take(queue: &mut Queue, wanted: usize) -> Vec<Vec<u8>> {
+fn receive(queue: &mut Queue, wanted: usize) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     let end = Instant::now() + Duration::from_secs(10);
     while all.len() < wanted && Instant::now() < end {
@@ -71,7 +71,7 @@ fn a_file_comes_as_it_is_and_again_and_what_is_no_device_is_said() {
         // Not from the thread that opened it.
         let thread = std::thread::spawn(move || {
             let polling = queues[0].register_thread();
-            let got = take(&mut queues[0], 100);
+            let got = receive(&mut queues[0], 100);
             drop(polling);
             (got, queues)
         });
@@ -105,6 +105,6 @@ fn a_file_comes_as_it_is_and_again_and_what_is_no_device_is_said() {
     }
     // After all that, as at first.
     let (port, mut queues) = Port::open(&settings, "net_null0,size=70").unwrap();
-    assert_eq!(take(&mut queues[0], 64)[0].len(), 70);
+    assert_eq!(receive(&mut queues[0], 64)[0].len(), 70);
     assert!(port.stats().unwrap().packets >= 64);
 }

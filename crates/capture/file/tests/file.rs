@@ -33,9 +33,9 @@ fn compare(capture: &Capture, mut file: CaptureFile<impl Read>) {
         assert_eq!(packet.data, data, "{i}");
         assert_eq!(packet.wire_len, wire_len, "{i}");
         let index = packet.interface as usize;
-        let told = &file.interfaces()[index];
-        assert_eq!(told.link_type, interface.link_type.0, "{i}");
-        assert_eq!(told.name.as_deref(), interface.name.as_deref(), "{i}");
+        let found = &file.interfaces()[index];
+        assert_eq!(found.link_type, interface.link_type.0, "{i}");
+        assert_eq!(found.name.as_deref(), interface.name.as_deref(), "{i}");
     }
     assert_eq!(file.next_packet().unwrap(), None);
     assert_eq!(file.cut_off(), None);

@@ -142,7 +142,7 @@ impl EbpfProbe {
     }
 
     /// Drains the packets that programs sent.
-    fn take_packets(&mut self) -> Result<(), ProbeError> {
+    fn drain_packets(&mut self) -> Result<(), ProbeError> {
         if let Some((packets, ring)) = &mut self.packets {
             while ring.drain(&mut |packet| packets.record(packet))? {}
         }
@@ -158,7 +158,7 @@ impl EbpfProbe {
         ring.set_live(watched)?;
         // What was sent before without a call: from here on each packet calls, when nothing
         // waits before it.
-        self.take_packets()?;
+        self.drain_packets()?;
         if let (true, Some((packets, _))) = (watched, &self.packets) {
             packets.started();
         }
@@ -271,7 +271,7 @@ impl Probe for EbpfProbe {
             }
             let [drain, called, points, watchers, packets] = ready.given;
             if packets {
-                self.take_packets()?;
+                self.drain_packets()?;
             }
             if watchers {
                 self.watchers_changed()?;
@@ -291,7 +291,7 @@ impl Probe for EbpfProbe {
 
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         let started = thread_cpu_ns();
-        self.take_packets()?;
+        self.drain_packets()?;
         let stats = self.table.drain(sink)?;
         self.settle(&stats)?;
         if wake == Wake::Interval {
@@ -309,7 +309,7 @@ impl Probe for EbpfProbe {
         self.interfaces.ended();
         let stats = self.table.finish(sink)?;
         // All programs have ended by now.
-        self.take_packets()?;
+        self.drain_packets()?;
         if let Some((packets, _)) = &self.packets {
             packets.end();
         }

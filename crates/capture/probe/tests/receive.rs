@@ -192,7 +192,7 @@ fn both_directions_are_one_where_only_incoming_packets_are_sampled() {
 fn outgoing_samples_count_where_they_were_taken() {
     let probe = SflowProbe::start(config()).unwrap();
     let sender = Sender::to(probe.address());
-    // Both ports sample both ways: each packet is told of twice.
+    // Both ports sample both directions: the exporter reports each packet twice.
     let mut sequence = 0;
     let mut send = |source, input, output, packet: &[u8]| {
         sequence += 1;
@@ -342,7 +342,7 @@ fn record(to_server: bool, packets: u32, first: u32) -> v5::Record {
 fn two_flows_of_one_direction_become_one_conversation() {
     let probe = NetflowProbe::start(config()).unwrap();
     let sender = Sender::to(probe.address());
-    // The answer is told of first, and the conversation twice.
+    // The exporter reports the answer first, and the conversation twice.
     sender.send(&v5_datagram(
         0,
         0,
@@ -482,7 +482,7 @@ fn an_address_in_use_is_said() {
 }
 
 /// An IPFIX message with a template (ingressInterface, samplingPacketInterval, dataLinkFrameSize,
-/// dataLinkFrameSection) and records of packets of 1,000 bytes, of which the begin is told.
+/// dataLinkFrameSection) and records of packets of 1,000 bytes, of which the exporter sends the first bytes.
 fn ipfix_with_frames(frames: &[&[u8]]) -> Vec<u8> {
     let halves = |halves: &[u16]| -> Vec<u8> {
         let bytes = halves.iter().flat_map(|half| half.to_be_bytes());

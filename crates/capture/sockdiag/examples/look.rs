@@ -39,9 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut query = DiagSocket::open()?;
     for _ in 0..looks {
         let begin = Instant::now();
-        let mut told = 0;
-        query.dump_all(&mut |_| told += 1)?;
-        println!("dump alone: {told} sockets, {:.1} ms", millis(begin));
+        let mut printed = 0;
+        query.dump_all(&mut |_| printed += 1)?;
+        println!("dump alone: {printed} sockets, {:.1} ms", millis(begin));
         let begin = Instant::now();
         let (mut open, mut owned) = (0, 0);
         probe.open(&mut |update| {

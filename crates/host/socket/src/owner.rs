@@ -437,7 +437,7 @@ impl Owners {
             self.name_users();
         }
         self.find_cgroups();
-        self.take_answers();
+        self.read_answers();
         self.request_names();
     }
 

@@ -271,7 +271,7 @@ impl FlowTable {
             offset,
         };
 
-        self.take_ended(&mut out)?;
+        self.drain_ended(&mut out)?;
         let last_window = (count - 1) / WINDOW;
         // Backwards: a tombstone before an empty slot is no longer needed, nor one that no probe sequence
         // of the entries behind it crosses. To know the latter their keys are hashed, which pays only with
@@ -337,7 +337,7 @@ impl FlowTable {
         if !dying.is_empty() {
             self.grace.wait()?;
             // The ports of one may have been reused just before it was made invisible.
-            self.take_ended(&mut out)?;
+            self.drain_ended(&mut out)?;
             self.bury(&dying, &mut out)?;
         }
         self.tombs = tombs;
@@ -359,7 +359,7 @@ impl FlowTable {
 
     /// Hands out the connections that were sent because their ports were used again, all of those
     /// for which a program had taken a place in the ring before this call.
-    fn take_ended(&mut self, out: &mut Output<'_>) -> Result<(), KernelError> {
+    fn drain_ended(&mut self, out: &mut Output<'_>) -> Result<(), KernelError> {
         let mut report = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
                 let first_ns = ended.slot.first.load(Relaxed);

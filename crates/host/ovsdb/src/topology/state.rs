@@ -138,8 +138,8 @@ impl State {
         }
         self.away_since = None;
         self.truth = Truth::Connected;
-        self.take(gone)?;
-        self.take(rows)?;
+        self.apply_rows(gone)?;
+        self.apply_rows(rows)?;
         self.all_dirty();
         self.apply();
         if !std::mem::replace(&mut self.swept, true) {
@@ -151,7 +151,7 @@ impl State {
     /// What an update changed.
     pub fn change(&mut self, changes: Vec<Change>) -> Result<(), Error> {
         self.counters.updates += 1;
-        self.take(changes)?;
+        self.apply_rows(changes)?;
         self.apply();
         Ok(())
     }
@@ -191,7 +191,7 @@ impl State {
             }
             self.counters.forgotten += 1;
             // Nothing is added, so no limit can be passed.
-            let _ = self.take(gone);
+            let _ = self.apply_rows(gone);
         }
         self.apply();
     }
@@ -328,8 +328,8 @@ impl State {
         self.rows.row(table, key.1)
     }
 
-    /// Takes changes into the rows and notes what depends on them.
-    fn take(&mut self, changes: Vec<Change>) -> Result<(), Error> {
+    /// Applies changes to the rows and notes what depends on them.
+    fn apply_rows(&mut self, changes: Vec<Change>) -> Result<(), Error> {
         let now = now();
         for change in changes {
             let Some(kind) = Kind::of(change.table) else {

@@ -55,7 +55,7 @@ impl Owners {
         }
     }
 
-    pub(super) fn take_answers(&mut self) {
+    pub(super) fn read_answers(&mut self) {
         let answers: HashMap<_, _> = std::iter::from_fn(|| self.lookups.answer()).collect();
         if answers.is_empty() {
             return;

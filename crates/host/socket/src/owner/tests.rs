@@ -225,14 +225,14 @@ fn a_process_that_is_gone_is_known_by_the_kernels_event() {
 fn groups_are_learned_from_the_kernel_and_by_listing() {
     let host = Host::new();
     let mut owners = Owners::new(host.config());
-    owners.note_cgroup(1 << 40, b"/system.slice/told.service");
-    let told = Task {
+    owners.note_cgroup(1 << 40, b"/system.slice/task.service");
+    let noted = Task {
         cgroup: 1 << 40,
         ..task(7, 100, "a")
     };
     assert_eq!(
-        intern(&mut owners, &told).unit.as_deref(),
-        Some("told.service")
+        intern(&mut owners, &noted).unit.as_deref(),
+        Some("task.service")
     );
 
     let made = host.cgroup("system.slice/made.service");

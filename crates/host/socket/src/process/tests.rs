@@ -28,11 +28,11 @@ fn stat(name: &str, start: u64) -> Vec<u8> {
 #[test]
 fn the_process_that_is_meant_is_read() {
     let (_root, proc) = fake(7, &stat("a) R (b c) d", 1234));
-    let told = proc.read(7, 1234 * TICK + 5, true).unwrap();
-    assert_eq!(told.executable.unwrap(), b"/usr/bin/x");
-    assert_eq!(told.cgroup.unwrap(), b"0::/system.slice/x.service\n");
-    let told = proc.read(7, 1234 * TICK, false).unwrap();
-    assert_eq!((told.executable.is_some(), told.cgroup), (true, None));
+    let process = proc.read(7, 1234 * TICK + 5, true).unwrap();
+    assert_eq!(process.executable.unwrap(), b"/usr/bin/x");
+    assert_eq!(process.cgroup.unwrap(), b"0::/system.slice/x.service\n");
+    let process = proc.read(7, 1234 * TICK, false).unwrap();
+    assert_eq!((process.executable.is_some(), process.cgroup), (true, None));
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn a_living_process_is_found_by_its_start_time() {
         .unwrap();
     let stat = fs::read(format!("/proc/{}/stat", child.id())).unwrap();
     let start_ns = start_ticks(&stat).unwrap() * TICK;
-    let told = proc.read(child.id(), start_ns, true);
+    let process = proc.read(child.id(), start_ns, true);
     let other = proc.read(child.id(), start_ns + TICK, true);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(told.unwrap().cgroup.is_some());
+    assert!(process.unwrap().cgroup.is_some());
     assert_eq!(other, Err(ProcError::Another));
     assert_eq!(proc.read(child.id(), start_ns, true), Err(ProcError::Gone));
 }

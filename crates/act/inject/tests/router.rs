@@ -8,7 +8,7 @@ use skua_inject::{
     Frames, InjectError, Injection, Kind, Mode, Outcome, Payload, Point, State, find_mac,
 };
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
-use support::{A_MAC, Dump, Lab, ROUTER_MAC, carry_out, ip, made, point};
+use support::{A_MAC, Dumped, Lab, ROUTER_MAC, capture, carry_out, ip, made, point};
 
 /// What tshark calls a kind, from our side only.
 fn display_filter(kind: Kind) -> &'static str {
@@ -26,7 +26,7 @@ fn display_filter(kind: Kind) -> &'static str {
 fn every_kind_leaves_and_arrives_as_it_was_made() {
     let lab = Lab::new();
     for kind in Kind::ALL {
-        let (near, far) = (Dump::start(&lab.router, "ra"), Dump::start(&lab.b, "b0"));
+        let (near, far) = (capture(&lab.router, "ra"), capture(&lab.b, "b0"));
         let mut job = lab.job(kind);
         // Each is longer than that before, one of them of odd length.
         job.frames = Frames::Made {
@@ -40,7 +40,7 @@ fn every_kind_leaves_and_arrives_as_it_was_made() {
         assert_eq!((status.sent, status.refused), (3, 0), "{kind}: {status:?}");
         assert_eq!(status.arrived, Some(3), "{kind}: {status:?}");
         let filter = display_filter(kind);
-        let (near, far) = (near.finish(filter, 3), far.finish(filter, 3));
+        let (near, far) = (Dumped::read(near, filter), Dumped::read(far, filter));
         assert_eq!((near.0.len(), far.0.len()), (3, 3), "{kind}");
         let ip_header = if kind.is_ipv6() { 40 } else { 20 };
         for (number, ((sent, right), (arrived, still_right))) in
@@ -186,10 +186,10 @@ fn a_capture_file_is_sent_as_it_is() {
     }
     job.frames = Frames::from_file(&file, true).unwrap();
     job.count = 2;
-    let dump = Dump::start(&lab.router, "ra");
+    let dump = capture(&lab.router, "ra");
     let status = carry_out(job);
     assert_eq!((status.sent, status.arrived), (6, Some(6)));
-    let seen = dump.finish(display_filter(Kind::Udp4), 6);
+    let seen = Dumped::read(dump, display_filter(Kind::Udp4));
     let seen: Vec<_> = seen.0.into_iter().map(|(bytes, _)| bytes).collect();
     assert_eq!(seen, [frames.clone(), frames].concat());
 

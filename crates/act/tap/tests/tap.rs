@@ -1,111 +1,79 @@
-//! Taps on the running kernel, whichever that is: each way to a monitor, each way to choose. What copies
+//! Taps on the running kernel, whichever that is: each path to a monitor, each kind of choice. What copies
 //! look like in detail, `crates/app/skua/tests/live/tap` shows. Needs root.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{
-    collections::BTreeSet,
     net::{SocketAddr, UdpSocket},
-    os::unix::fs::MetadataExt as _,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use skua_afpacket::PacketSender;
-use skua_link::{LinkSocket, Namespace, Namespaces};
 use skua_tap::{
     AddressSelection, Direction, Role, Space, Spec, Tap, TapChoice, TapSocket, Target, Tunnel,
     WantedSockets,
 };
+use skua_testkit::lab::{Net, kernel, root_tests, wait_until};
 
 const PACKETS: u64 = 50;
 const SENDER: &str = "10.8.0.1:7001";
 const RECEIVER: &str = "10.8.0.2:7002";
 
-/// The reason to skip the tests, if there is one; kernels before 5.12 print it.
+/// Whether there is nothing to test, as on kernels before 5.12.
 fn left_out() -> bool {
-    if std::env::var_os("SKUA_NO_ROOT_TESTS").is_some_and(|value| value == "1") {
+    if !root_tests() {
         return true;
     }
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split('.')
-        .map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let version = kernel();
     match skua_tap::check() {
         Ok(hook) => {
             let tcx = if version >= (6, 6) { "tcx" } else { "clsact" };
-            assert_eq!(hook.name(), tcx, "on {}", release.trim());
+            assert_eq!(hook.name(), tcx, "on {version:?}");
             false
         }
         Err(error) => {
-            assert!(version < (5, 12), "{}: {error}", release.trim());
-            eprintln!("left out: {} is before 5.12: {error}", release.trim());
+            assert!(version < (5, 12), "{version:?}: {error}");
+            eprintln!("left out: {version:?} is before 5.12: {error}");
             true
         }
     }
 }
 
-/// A namespace: `gen` — `source`, `mon` — `end`. Gone at the end.
-struct Room {
-    name: String,
-    spaces: Namespaces,
-}
+/// A namespace: `gen` — `source`, `mon` — `end`.
+struct Lab(Net);
 
-impl Room {
-    fn new(test: &str) -> Self {
-        let name = format!("tp-{test}-{}", std::process::id());
-        assert!(ip(&format!("netns add {name}")));
-        let mut spaces = Namespaces::selected().unwrap();
-        let inode = std::fs::metadata(format!("/run/netns/{name}"))
-            .unwrap()
-            .ino();
-        spaces.select(BTreeSet::from([inode])).unwrap();
-        let room = Self { name, spaces };
-        // Nothing but what is sent here.
-        let quiet = || {
-            for of in ["all", "default"] {
-                let path = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
-                std::fs::write(path, "1").unwrap();
-            }
-        };
-        room.space().enter(quiet).unwrap();
+impl Lab {
+    fn new() -> Self {
+        let net = Net::new();
         for (one, other) in [("gen", "source"), ("mon", "end")] {
-            room.ip(&format!("link add {one} type veth peer name {other}"));
+            net.ip(&format!("link add {one} type veth peer name {other}"));
             for end in [one, other] {
-                room.ip(&format!("link set {end} up"));
+                net.ip(&format!("link set {end} up"));
             }
         }
-        room.ip("addr add 10.8.0.1/24 dev gen");
+        net.ip("addr add 10.8.0.1/24 dev gen");
         // The remote end of tunnels.
-        room.ip("addr add 10.9.0.1/24 dev mon");
-        room.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:09 dev mon nud permanent");
-        room.ip("neigh add 10.8.0.2 lladdr 02:00:00:00:00:08 dev gen nud permanent");
-        room
+        net.ip("addr add 10.9.0.1/24 dev mon");
+        net.ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:09 dev mon nud permanent");
+        net.ip("neigh add 10.8.0.2 lladdr 02:00:00:00:00:08 dev gen nud permanent");
+        Self(net)
     }
 
-    fn ip(&self, arguments: &str) {
-        assert!(ip(&format!("-n {} {arguments}", self.name)), "{arguments}");
-    }
-
-    fn space(&self) -> &Namespace {
-        self.spaces.list().last().unwrap()
+    fn space(&self) -> Space {
+        Space::Named(self.0.name.clone())
     }
 
     fn sender(&self) -> UdpSocket {
-        let open = || UdpSocket::bind(SENDER).unwrap();
-        self.space().enter(open).unwrap()
+        self.0.inside(|| UdpSocket::bind(SENDER).unwrap())
     }
 
     /// Packets that came to where the monitor's are counted.
     fn arrived(&self) -> u64 {
-        let links = LinkSocket::open_in(self.space()).unwrap().list().unwrap();
-        let end = links.into_iter().find(|link| link.name == "end").unwrap();
-        end.stats.rx_packets
+        self.0.counters("end").rx.packets
     }
 
     fn spec(&self, target: Option<Target>) -> Spec {
         Spec {
-            sources: vec![("source".into(), Space::Named(self.name.clone()))],
+            sources: vec![("source".into(), self.space())],
             choice: TapChoice::default(),
             directions: vec![Direction::Ingress, Direction::Egress],
             targets: target.into_iter().collect(),
@@ -116,23 +84,9 @@ impl Room {
     fn monitor(&self) -> Target {
         Target::Interface {
             name: "mon".into(),
-            space: Space::Named(self.name.clone()),
+            space: self.space(),
         }
     }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        ip(&format!("netns del {}", self.name));
-    }
-}
-
-fn ip(arguments: &str) -> bool {
-    let status = Command::new("ip")
-        .args(arguments.split(' '))
-        .status()
-        .unwrap();
-    status.success()
 }
 
 fn started(spec: Spec) -> Tap {
@@ -165,51 +119,48 @@ fn counts(tap: &Tap) -> (u64, u64) {
 }
 
 /// Waits for packets at the monitor, and that no more come.
-fn wait_for(room: &Room, expected: u64) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while room.arrived() < expected && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn wait_arrived(lab: &Lab, expected: u64) {
+    wait_until("packets", || lab.arrived() >= expected);
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(room.arrived(), expected);
+    assert_eq!(lab.arrived(), expected);
 }
 
 #[test]
-fn copies_come_once_by_each_way() {
+fn copies_come_once_by_each_path() {
     if left_out() {
         return;
     }
-    let room = Room::new("ways");
-    let sender = room.sender();
+    let lab = Lab::new();
+    let sender = lab.sender();
     let tunnel = |tunnel: Tunnel| Target::Tunnel {
         tunnel,
         remote: "10.9.0.2".parse().unwrap(),
         port: tunnel.port(),
         id: 7,
-        space: Space::Named(room.name.clone()),
+        space: lab.space(),
     };
-    let mut ways = vec![("its own way", room.spec(Some(room.monitor())))];
+    let mut paths = vec![("its own path", lab.spec(Some(lab.monitor())))];
     for kind in Tunnel::ALL {
-        ways.push((kind.name(), room.spec(Some(tunnel(kind)))));
+        paths.push((kind.name(), lab.spec(Some(tunnel(kind)))));
     }
-    let mut tagged = room.spec(Some(room.monitor()));
+    let mut tagged = lab.spec(Some(lab.monitor()));
     (tagged.choice.vlan, tagged.choice.cut) = (100, 64);
-    ways.push(("tag and cut", tagged));
-    let mut straight = room.spec(Some(room.monitor()));
+    paths.push(("tag and cut", tagged));
+    let mut straight = lab.spec(Some(lab.monitor()));
     (straight.whole, straight.choice.vlan) = (true, 7);
-    ways.push(("straight", straight));
-    for (way, spec) in ways {
+    paths.push(("straight", straight));
+    for (path, spec) in paths {
         let tap = started(spec);
-        let before = room.arrived();
+        let before = lab.arrived();
         send(&sender, PACKETS);
-        wait_for(&room, before + PACKETS);
-        assert_eq!(counts(&tap), (PACKETS, PACKETS), "{way}");
+        wait_arrived(&lab, before + PACKETS);
+        assert_eq!(counts(&tap), (PACKETS, PACKETS), "{path}");
         let sent = tap.status().monitors[0].counters.sent;
-        assert_eq!(sent.packets, PACKETS, "{way}");
+        assert_eq!(sent.packets, PACKETS, "{path}");
     }
-    let before = room.arrived();
+    let before = lab.arrived();
     send(&sender, PACKETS);
-    wait_for(&room, before);
+    wait_arrived(&lab, before);
 }
 
 #[test]
@@ -217,9 +168,9 @@ fn the_selection_changes_without_a_gap() {
     if left_out() {
         return;
     }
-    let room = Room::new("choice");
-    let sender = room.sender();
-    let mut tap = started(room.spec(Some(room.monitor())));
+    let lab = Lab::new();
+    let sender = lab.sender();
+    let mut tap = started(lab.spec(Some(lab.monitor())));
     let mut expected = 0;
     let choices: [(&str, u64, TapChoice); 5] = [
         ("all", PACKETS, TapChoice::default()),
@@ -229,7 +180,7 @@ fn the_selection_changes_without_a_gap() {
         ("others", 0, addresses("10.8.0.2/32")),
     ];
     for (what, copied, choice) in choices {
-        let mut spec = room.spec(Some(room.monitor()));
+        let mut spec = lab.spec(Some(lab.monitor()));
         spec.choice = choice;
         tap.update(spec, None).unwrap();
         send(&sender, PACKETS);
@@ -260,10 +211,10 @@ fn sockets_are_chosen_and_linger() {
     if left_out() {
         return;
     }
-    let room = Room::new("sockets");
-    let sender = room.sender();
+    let lab = Lab::new();
+    let sender = lab.sender();
     let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    let mut spec = room.spec(Some(room.monitor()));
+    let mut spec = lab.spec(Some(lab.monitor()));
     spec.choice.sockets = true;
     let mut tap = started(spec.clone());
     let conversation = TapSocket {
@@ -280,14 +231,14 @@ fn sockets_are_chosen_and_linger() {
         protocol: 6,
         ..conversation
     };
-    let look = |sockets: &[TapSocket], looked_ns| WantedSockets {
+    let wanted = |sockets: &[TapSocket], looked_ns| WantedSockets {
         sockets: sockets.iter().map(|socket| (0, *socket)).collect(),
         looked_ns,
         ..WantedSockets::default()
     };
     const SECOND: u64 = 1_000_000_000;
     let mut expected = 0;
-    // Looks, as if so many seconds after each other.
+    // Lists of sockets, as if so many seconds after each other.
     for (second, sockets, copied) in [
         (1, &[][..], 0),
         (2, &[tcp], 0),
@@ -297,13 +248,13 @@ fn sockets_are_chosen_and_linger() {
         (7, &[], 0),
         (8, &[waits], PACKETS),
     ] {
-        tap.set_sockets(&look(sockets, second * SECOND)).unwrap();
+        tap.set_sockets(&wanted(sockets, second * SECOND)).unwrap();
         send(&sender, PACKETS);
         expected += copied;
         assert_eq!(counts(&tap), (expected, expected), "second {second}");
     }
     // Another choice has none of what lingers.
-    tap.update(spec, Some(&look(&[tcp], 9 * SECOND))).unwrap();
+    tap.update(spec, Some(&wanted(&[tcp], 9 * SECOND))).unwrap();
     send(&sender, PACKETS);
     assert_eq!(counts(&tap), (expected, expected));
     assert_eq!(tap.status().sockets.unwrap().held, 1);
@@ -314,8 +265,8 @@ fn ports_are_found_behind_as_many_extension_headers_as_flows_have_them() {
     if left_out() {
         return;
     }
-    let room = Room::new("extensions");
-    let mut spec = room.spec(Some(room.monitor()));
+    let lab = Lab::new();
+    let mut spec = lab.spec(Some(lab.monitor()));
     spec.choice.sockets = true;
     let mut tap = started(spec);
     let waits = TapSocket {
@@ -329,12 +280,8 @@ fn ports_are_found_behind_as_many_extension_headers_as_flows_have_them() {
         ..WantedSockets::default()
     };
     tap.set_sockets(&wanted).unwrap();
-    let sender = room.space().enter(|| {
-        let links = LinkSocket::open().unwrap().list().unwrap();
-        let from = links.into_iter().find(|link| link.name == "gen").unwrap();
-        PacketSender::open(from.ifindex, "gen").unwrap()
-    });
-    let sender = sender.unwrap();
+    let index = lab.0.ifindex("gen");
+    let sender = lab.0.inside(|| PacketSender::open(index, "gen").unwrap());
     // Seven, eight, nine, a hundred, and nine of all kinds.
     let packets = skua_testkit::named("ipv6_extensions_many").unwrap().records;
     let expected = [1, 2, 2, 2, 2];
@@ -360,9 +307,9 @@ fn packets_come_to_user_space() {
     if left_out() {
         return;
     }
-    let room = Room::new("stream");
-    let sender = room.sender();
-    let tap = started(room.spec(None));
+    let lab = Lab::new();
+    let sender = lab.sender();
+    let tap = started(lab.spec(None));
     let mut reader = tap.reader().unwrap().unwrap();
     send(&sender, PACKETS);
     let mut lengths = Vec::new();

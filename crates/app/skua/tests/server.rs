@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use skua_testkit::lab::{root_tests, wait_for};
 
 /// A folder that is removed when dropped.
 struct Folder(PathBuf);
@@ -162,14 +163,6 @@ impl Drop for Run {
     }
 }
 
-fn root_tests() -> bool {
-    let wanted = std::env::var_os("SKUA_NO_ROOT_TESTS").is_none_or(|value| value != "1");
-    if !wanted {
-        eprintln!("left out: SKUA_NO_ROOT_TESTS=1");
-    }
-    wanted
-}
-
 const CONFIG: &str = "\
 api:
   listen: 0.0.0.0:0
@@ -178,17 +171,6 @@ api:
   users: users
   tokens: tokens
 ";
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "no {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 #[test]
 fn set_up_as_documented_each_way_in_works() {

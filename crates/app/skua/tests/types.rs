@@ -2,34 +2,33 @@
 //! each type in turn, and replayed from a file. Needs root and iproute2.
 #![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
 
-#[path = "../../../capture/link/tests/support/mod.rs"]
-mod support;
-
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    process::{Child, ChildStderr, Command, Stdio},
+    process::{ChildStdout, Command, Stdio},
     thread,
     time::Duration,
 };
 
 use rustix::{
-    process::{Pid, Signal, kill_process},
+    process::Signal,
     thread::{CpuSet, sched_setaffinity},
 };
 use serde_json::Value;
 use skua_flow::{FlowStore, StoreLimits};
 use skua_kernel::HookKind;
-use skua_link::{LinkSocket, LinkStats, Namespace};
 use skua_probe::{
     Probe as _,
     ebpf::{EbpfConfig, EbpfProbe},
 };
-use skua_testkit::Capture;
-use support::{TestNamespace, root_tests};
+use skua_testkit::{
+    Capture,
+    lab::{Net, root_tests},
+    process::Process,
+    wire::Counters,
+};
 
-const PREFIX: &str = "us-";
 /// Packets sent at a time, fewer than any queue on the way holds.
 const BURST: usize = 32;
 /// Looks for packets that are under way.
@@ -37,26 +36,20 @@ const LOOKS: usize = 1_000;
 
 /// Two namespaces, a with `va` and b with `vb`, between which nothing passes but what a test sends.
 struct Pair {
-    a: TestNamespace,
-    b: TestNamespace,
-    in_a: Namespace,
-    in_b: Namespace,
+    a: Net,
+    b: Net,
 }
 
 impl Pair {
     fn new() -> Self {
-        let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
-        for ns in [&a, &b] {
-            ns.exec("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-        }
+        let (a, b) = (Net::new(), Net::new());
         a.ip(&format!(
             "link add va address 02:00:00:00:0a:0a type veth \
              peer name vb address 02:00:00:00:0b:0b netns {}",
             b.name
         ));
         bring_up(&a, &b);
-        let (in_a, in_b) = (a.open(), b.open());
-        Self { a, b, in_a, in_b }
+        Self { a, b }
     }
 
     /// Addresses 10.79.0.1 and 10.79.0.2 that know each other.
@@ -74,27 +67,28 @@ impl Pair {
     }
 
     /// Counters of `vb`.
-    fn stats(&self) -> LinkStats {
-        let links = LinkSocket::open_in(&self.in_b).unwrap().list().unwrap();
-        links.iter().find(|link| link.name == "vb").unwrap().stats
+    fn counters(&self) -> Counters {
+        self.b.counters("vb")
     }
 
     /// Sends the packets of a capture from `va`, in order, and waits until all have arrived.
     fn send(&self, capture: &Capture) {
-        let before = self.stats().rx_packets;
+        let before = self.counters().rx.packets;
         let arrived = |count: usize| {
             for _ in 0..LOOKS {
-                if self.stats().rx_packets - before >= count as u64 {
+                if self.counters().rx.packets - before >= count as u64 {
                     return;
                 }
                 thread::sleep(Duration::from_millis(1));
             }
-            panic!("of {count} packets some never arrived: {:?}", self.stats());
+            panic!(
+                "of {count} packets some never arrived: {:?}",
+                self.counters()
+            );
         };
         let mut sender = self
-            .in_a
-            .enter(|| pcap::Capture::from_device("va").unwrap().open().unwrap())
-            .unwrap();
+            .a
+            .inside(|| pcap::Capture::from_device("va").unwrap().open().unwrap());
         // The receiver's queues are per CPU: from several, packets could overtake one another.
         let mut cpu = CpuSet::new();
         cpu.set(0);
@@ -112,15 +106,13 @@ impl Pair {
 
 /// Sets both ends up. The kernel opens their queues a while after it has seen that both are: what is
 /// sent before that is lost.
-fn bring_up(a: &TestNamespace, b: &TestNamespace) {
+fn bring_up(a: &Net, b: &Net) {
     let ends = [(a, "va"), (b, "vb")];
     for (ns, link) in ends {
         ns.ip(&format!("link set {link} arp off up"));
     }
     for (ns, link) in ends {
-        while !ns.ip(&format!("link show {link}")).contains("state UP") {
-            thread::sleep(Duration::from_millis(1));
-        }
+        ns.wait_up(link);
     }
     // The queue is opened right after the state is set.
     thread::sleep(Duration::from_millis(20));
@@ -128,8 +120,8 @@ fn bring_up(a: &TestNamespace, b: &TestNamespace) {
 
 /// A running `skua flows` that captures on `vb`.
 struct Flows {
-    child: Child,
-    log: BufReader<ChildStderr>,
+    process: Process,
+    records: ChildStdout,
 }
 
 impl Flows {
@@ -139,59 +131,29 @@ impl Flows {
     }
 
     fn with_filter(pair: &Pair, kind: &str, filter: &str) -> Self {
-        let mut child = Command::new("nsenter")
-            .arg(format!("--net=/run/netns/{}", pair.b.name))
-            .arg(skua_testkit::program!())
+        let mut command = pair.b.command(skua_testkit::program!());
+        command
             .env("SKUA_HISTORY_DIRECTORY", "")
             .args(["-v", "flows", "--interface", "vb", "--type", kind])
             .args(["--duration", "10m", "--output", "json", "--summary", "json"])
             .args(["--filter", filter])
-            .env_remove("SKUA_LOG")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut told = String::new();
-        while !told.contains("attached interface") {
-            assert!(log.read_line(&mut told).unwrap() > 0, "{kind}: {told}");
-        }
-        Self { child, log }
-    }
-
-    /// Reads its log up to a line with these words.
-    fn wait_for(&mut self, words: &str) {
-        let mut line = String::new();
-        while !line.contains(words) {
-            line.clear();
-            assert!(self.log.read_line(&mut line).unwrap() > 0, "{words}");
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        kill_process(pid, signal).unwrap();
+            .env_remove("SKUA_LOG");
+        let mut process = Process::with_messages(command.stdout(Stdio::piped()));
+        process.wait_for_line("attached interface");
+        let records = process.output();
+        Self { process, records }
     }
 
     /// Ends it; returns its records and the sums.
     fn finish(mut self) -> (Vec<Value>, Value) {
-        self.signal(Signal::INT);
+        self.process.signal(Signal::INT);
         let mut lines = String::new();
-        let mut stdout = self.child.stdout.take().unwrap();
-        stdout.read_to_string(&mut lines).unwrap();
-        let mut log = String::new();
-        self.log.read_to_string(&mut log).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{log}");
+        self.records.read_to_string(&mut lines).unwrap();
+        let log = self.process.rest();
+        eprint!("{log}");
+        self.process.wait();
         let sums = log.lines().find(|line| line.starts_with('{')).unwrap();
         (parse(&lines), serde_json::from_str(sums).unwrap())
-    }
-}
-
-impl Drop for Flows {
-    fn drop(&mut self) {
-        // It has ended already, but when an assertion failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -312,28 +274,24 @@ fn the_filter_of_a_packet_socket_gives_them_too() {
     let capture = skua_testkit::named("mixed_plain").unwrap();
     let pair = Pair::new();
     let afpacket = Flows::start(&pair, "afpacket");
-    let records = pair
-        .in_b
-        .enter(|| {
-            let mut probe = EbpfProbe::start(EbpfConfig {
-                hooks: vec![HookKind::Socket],
-                interfaces: vec!["vb".to_owned()],
-                ..EbpfConfig::default()
-            })
-            .unwrap();
-            pair.send(&capture);
-            let mut store = FlowStore::new(StoreLimits::default(), 0, 1);
-            probe
-                .finish(&mut |update| {
-                    store.apply(update);
-                })
-                .unwrap();
-            let line = |r: &skua_flow::FlowRecord| {
-                serde_json::to_value(store.line(&r.into(), "vb")).unwrap()
-            };
-            store.iter().map(line).collect::<Vec<_>>()
+    let records = pair.b.inside(|| {
+        let mut probe = EbpfProbe::start(EbpfConfig {
+            hooks: vec![HookKind::Socket],
+            interfaces: vec!["vb".to_owned()],
+            ..EbpfConfig::default()
         })
         .unwrap();
+        pair.send(&capture);
+        let mut store = FlowStore::new(StoreLimits::default(), 0, 1);
+        probe
+            .finish(&mut |update| {
+                store.apply(update);
+            })
+            .unwrap();
+        let line =
+            |r: &skua_flow::FlowRecord| serde_json::to_value(store.line(&r.into(), "vb")).unwrap();
+        store.iter().map(line).collect::<Vec<_>>()
+    });
     let expected = comparable(afpacket.finish().0);
     assert_same(&comparable(records), &expected, "socket filter");
 }
@@ -379,13 +337,15 @@ fn links_come_and_go_without_a_loss() {
         let mut flows = Flows::start(&pair, kind);
         pair.send(&capture);
         pair.b.ip("link del vb");
-        flows.wait_for("not attached any more interface=\"vb\"");
+        flows
+            .process
+            .wait_for_line("not attached any more interface=\"vb\"");
         pair.a.ip(&format!(
             "link add va type veth peer name vb netns {}",
             pair.b.name
         ));
         bring_up(&pair.a, &pair.b);
-        flows.wait_for("attached interface=\"vb\"");
+        flows.process.wait_for_line("attached interface=\"vb\"");
         pair.send(&capture);
         let (_, sums) = flows.finish();
         assert_eq!(
@@ -414,9 +374,9 @@ fn a_full_ring_is_told() {
     let pair = Pair::new();
     let flows = Flows::with_filter(&pair, "afpacket", "ether[700] = 0");
     // Stopped, it reads nothing.
-    flows.signal(Signal::STOP);
+    flows.process.signal(Signal::STOP);
     pair.send(&capture);
-    flows.signal(Signal::CONT);
+    flows.process.signal(Signal::CONT);
     let (_, sums) = flows.finish();
     let lost = sums["lost"]["ring_full"]["packets"].as_u64().unwrap();
     assert!(lost > 1_000, "{sums}");
@@ -446,12 +406,9 @@ fn super_packets_count_the_same_in_both_worlds() {
     }
     let pair = Pair::with_addresses();
     let (ebpf, ring) = (Flows::start(&pair, "ebpf"), Flows::start(&pair, "afpacket"));
-    let listener = pair
-        .in_b
-        .enter(|| TcpListener::bind("10.79.0.2:0").unwrap())
-        .unwrap();
+    let listener = pair.b.inside(|| TcpListener::bind("10.79.0.2:0").unwrap());
     let to = listener.local_addr().unwrap();
-    let mut client = pair.in_a.enter(|| TcpStream::connect(to).unwrap()).unwrap();
+    let mut client = pair.a.inside(|| TcpStream::connect(to).unwrap());
     let sender = thread::spawn(move || {
         client.write_all(&vec![7; BYTES]).unwrap();
         client.shutdown(Shutdown::Write).unwrap();

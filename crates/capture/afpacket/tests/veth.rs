@@ -2,32 +2,28 @@
 //! interface's own counters. Needs root and iproute2.
 #![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
 
-#[path = "../../link/tests/support/mod.rs"]
-mod support;
-
 use skua_afpacket::{
     AfPacketCapture, BpfInstruction, CaptureStats, Direction, Error, Fanout, GsoKind, Options,
     Packet, PacketSource, Vlan,
 };
-use skua_link::{LinkSocket, LinkStats, Namespace};
+use skua_testkit::{
+    lab::{Net, kernel, root_tests},
+    wire::Counters,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
-use support::{TestNamespace, root_tests};
 
-const PREFIX: &str = "af-";
 const WAIT: Duration = Duration::from_millis(50);
 
 /// Two namespaces, a with `va` and b with `vb`, that can talk and between which nothing passes but
 /// what a test sends: addresses are known, so there is no ARP.
 struct Pair {
-    a: TestNamespace,
-    b: TestNamespace,
-    in_a: Namespace,
-    in_b: Namespace,
+    a: Net,
+    b: Net,
     ipv6: bool,
 }
 
@@ -42,21 +38,12 @@ impl Pair {
     }
 
     fn make(ipv6: bool) -> Self {
-        let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
-        for ns in [&a, &b] {
-            let off = u8::from(!ipv6);
-            ns.exec(&format!(
-                "sysctl -qw net.ipv6.conf.default.disable_ipv6={off}"
-            ));
-        }
-        a.ip(&format!(
-            "link add va address 02:00:00:00:00:0a type veth \
-             peer name vb address 02:00:00:00:00:0b netns {}",
-            b.name
-        ));
+        let new = if ipv6 { Net::with_ipv6 } else { Net::new };
+        let (a, b) = (new(), new());
+        let end = |name: &str, mac: &str| format!("{name} address 02:00:00:00:00:{mac}");
+        a.pair(&end("va", "0a"), &b, &end("vb", "0b"));
         for (ns, link, own, peer, mac) in [(&a, "va", "1", "2", "0b"), (&b, "vb", "2", "1", "0a")] {
             ns.ip(&format!("addr add 10.78.0.{own}/24 dev {link}"));
-            ns.ip(&format!("link set {link} up"));
             ns.ip(&format!(
                 "neigh add 10.78.0.{peer} lladdr 02:00:00:00:00:{mac} dev {link}"
             ));
@@ -67,14 +54,7 @@ impl Pair {
                 ));
             }
         }
-        let (in_a, in_b) = (a.open(), b.open());
-        Self {
-            a,
-            b,
-            in_a,
-            in_b,
-            ipv6,
-        }
+        Self { a, b, ipv6 }
     }
 
     /// Options for `vb`, with room for all packets of a test: how soon a thread gets a CPU to read
@@ -82,43 +62,32 @@ impl Pair {
     fn options(&self) -> Options {
         Options {
             ring_bytes: 32 << 20,
-            ..Options::new(self.link_b().0, "vb")
+            ..Options::new(self.b.ifindex("vb"), "vb")
         }
     }
 
     fn open(&self, options: &Options) -> AfPacketCapture {
-        self.in_b
-            .enter(|| AfPacketCapture::open(options))
-            .unwrap()
-            .unwrap()
+        self.b.inside(|| AfPacketCapture::open(options)).unwrap()
     }
 
-    /// Index and counters of `vb`.
-    fn link_b(&self) -> (u32, LinkStats) {
-        let links = LinkSocket::open_in(&self.in_b).unwrap().list().unwrap();
-        let link = links.iter().find(|link| link.name == "vb").unwrap();
-        (link.ifindex, link.stats)
+    /// Counters of `vb`.
+    fn counters(&self) -> Counters {
+        self.b.counters("vb")
     }
 
     /// Packets that never came to `vb`: on a busy machine the kernel's queue between the two ends
     /// of a veth overflows, and the sending end counts that.
     fn lost_on_the_way(&self) -> u64 {
-        let links = LinkSocket::open_in(&self.in_a).unwrap().list().unwrap();
-        links
-            .iter()
-            .find(|link| link.name == "va")
-            .unwrap()
-            .stats
-            .tx_dropped
+        self.a.counters("va").tx_dropped
     }
 
     fn udp_from_a(&self, from: &str) -> UdpSocket {
-        self.in_a.enter(|| UdpSocket::bind(from)).unwrap().unwrap()
+        self.a.inside(|| UdpSocket::bind(from)).unwrap()
     }
 
     /// A socket that takes what is sent to `to`, so that no ICMP error answers.
     fn udp_in_b(&self, to: &str) -> UdpSocket {
-        self.in_b.enter(|| UdpSocket::bind(to)).unwrap().unwrap()
+        self.b.inside(|| UdpSocket::bind(to)).unwrap()
     }
 }
 
@@ -226,14 +195,10 @@ fn while_capturing(
     (seen, stats)
 }
 
-/// What the interface counted between two looks, both ways: packets, bytes.
-fn counted(before: LinkStats, after: LinkStats) -> (u64, u64) {
-    let packets = |s: LinkStats| s.rx_packets + s.tx_packets;
-    let bytes = |s: LinkStats| s.rx_bytes + s.tx_bytes;
-    (
-        packets(after) - packets(before),
-        bytes(after) - bytes(before),
-    )
+/// What the interface has counted since then, both ways: packets, bytes.
+fn counted(before: Counters, after: Counters) -> (u64, u64) {
+    let sum = (after - before).rx + (after - before).tx;
+    (sum.packets, sum.bytes)
 }
 
 /// A UDP packet in IPv6 from a to b, without payload, as a frame.
@@ -258,7 +223,7 @@ fn every_small_packet_is_seen_once() {
         let socket = pair.udp_from_a("10.78.0.1:0");
         let _sink = pair.udp_in_b("10.78.0.2:9");
         let mut capture = pair.open(&pair.options());
-        let before = pair.link_b().1;
+        let before = pair.counters();
         let mut sent = 0;
         let (seen, stats) = while_capturing(&mut capture, || {
             if ipv6 {
@@ -271,7 +236,7 @@ fn every_small_packet_is_seen_once() {
             sent = 100_000 - pair.lost_on_the_way();
             sent
         });
-        let after = pair.link_b().1;
+        let after = pair.counters();
         assert_eq!((seen.packets, seen.bytes), (sent, sent * 62));
         assert_eq!((seen.packets, seen.bytes), counted(before, after));
         assert_eq!(
@@ -394,17 +359,13 @@ fn tcp_sent(socket: &TcpStream) -> (u64, u64) {
 /// Sends `bytes` over TCP from a to b with a capture on b, and checks everything that must hold
 /// whatever the offloads. `headers` is the length of the headers of a packet with payload.
 fn tcp_bulk(pair: &Pair, address: &str, bytes: usize, headers: u64) -> Seen {
-    let listener = pair
-        .in_b
-        .enter(|| TcpListener::bind(address))
-        .unwrap()
-        .unwrap();
+    let listener = pair.b.inside(|| TcpListener::bind(address)).unwrap();
     let to = listener.local_addr().unwrap();
     let mut capture = pair.open(&pair.options());
-    let before = pair.link_b().1;
+    let before = pair.counters();
     let mut sent = (0, 0);
     let (seen, stats) = while_capturing(&mut capture, || {
-        let mut sender = pair.in_a.enter(|| TcpStream::connect(to)).unwrap().unwrap();
+        let mut sender = pair.a.inside(|| TcpStream::connect(to)).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| {
                 let chunk = vec![7; 256 << 10];
@@ -425,14 +386,14 @@ fn tcp_bulk(pair: &Pair, address: &str, bytes: usize, headers: u64) -> Seen {
             assert_eq!(received, bytes);
         });
         // Until the last acknowledgement has passed.
-        settle(pair);
+        pair.b.settled_counters("vb");
         sent = tcp_sent(&sender);
-        counted(before, pair.link_b().1).0
+        counted(before, pair.counters()).0
     });
     assert_eq!((stats.drops, stats.received), (0, seen.packets));
     if !pair.ipv6 {
         // IPv6 announces itself whenever it likes, also between two looks.
-        assert_eq!((seen.packets, seen.bytes), counted(before, pair.link_b().1));
+        assert_eq!((seen.packets, seen.bytes), counted(before, pair.counters()));
     }
     assert_eq!((seen.tcp_data_packets, seen.tcp_data_bytes), sent);
     assert!(seen.tcp_data_bytes >= bytes as u64);
@@ -442,19 +403,6 @@ fn tcp_bulk(pair: &Pair, address: &str, bytes: usize, headers: u64) -> Seen {
         seen.tcp_packets * headers + 8 + seen.tcp_data_bytes
     );
     seen
-}
-
-/// Waits until `vb` has been quiet for a while.
-fn settle(pair: &Pair) {
-    let mut last = pair.link_b().1;
-    loop {
-        thread::sleep(Duration::from_millis(100));
-        let now = pair.link_b().1;
-        if now == last {
-            return;
-        }
-        last = now;
-    }
 }
 
 #[test]
@@ -489,13 +437,6 @@ fn without_offload_nothing_is_cut() {
     );
 }
 
-/// Kernel as (major, minor).
-fn kernel() -> (u32, u32) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut parts = release.split(['.', '-']).map(|part| part.parse().unwrap());
-    (parts.next().unwrap(), parts.next().unwrap())
-}
-
 #[test]
 fn udp_super_packets_are_counted_or_told_as_lost() {
     if !root_tests() {
@@ -519,13 +460,13 @@ fn udp_super_packets_are_counted_or_told_as_lost() {
     assert_eq!(result, 0);
     let mut kinds = Vec::new();
     let mut capture = pair.open(&pair.options());
-    let before = pair.link_b().1;
+    let before = pair.counters();
     for _ in 0..100 {
         assert_eq!(socket.send_to(&[7; 20_500], "10.78.0.2:9").unwrap(), 20_500);
     }
     wait_for(
         std::slice::from_mut(&mut capture),
-        counted(before, pair.link_b().1).0,
+        counted(before, pair.counters()).0,
     );
     let mut seen = Seen::default();
     let stats = capture
@@ -534,7 +475,7 @@ fn udp_super_packets_are_counted_or_told_as_lost() {
             kinds.extend(packet.gso.map(|gso| gso.kind));
         })
         .unwrap();
-    let interface = counted(before, pair.link_b().1);
+    let interface = counted(before, pair.counters());
     assert_eq!(stats.received, interface.0);
     if interface.0 > 100 {
         // veth of this kernel does not take them whole: they come cut.
@@ -557,7 +498,7 @@ fn vlan_tags_are_told() {
         return;
     }
     let pair = Pair::new();
-    let before = pair.link_b().1;
+    let before = pair.counters();
     let mut capture = pair.open(&pair.options());
     // A frame with one tag and one with two, sent as they are.
     let mut one = vec![0; 60];
@@ -600,44 +541,41 @@ fn vlan_tags_are_told() {
     );
     assert!(tags.contains(&single) && tags.contains(&double));
     assert_eq!((seen.wire_packets, seen.wire_bytes), (sent, sent * 60));
-    assert_eq!(counted(before, pair.link_b().1), (sent, sent * 60));
+    assert_eq!(counted(before, pair.counters()), (sent, sent * 60));
 }
 
 /// Sends each of the frames from `va`, in turn, `times` times.
 fn send_frames(pair: &Pair, frames: &[&[u8]], times: usize) {
-    let links = LinkSocket::open_in(&pair.in_a).unwrap().list().unwrap();
-    let ifindex = links.iter().find(|link| link.name == "va").unwrap().ifindex;
-    pair.in_a
-        .enter(|| {
-            // SAFETY: an all-zero sockaddr_ll is a valid one.
-            let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-            to.sll_family = libc::AF_PACKET as u16;
-            to.sll_ifindex = ifindex as i32;
-            // SAFETY: plain system calls on a descriptor of our own, with pointers to live data
-            // and their true lengths.
-            unsafe {
-                let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
-                assert!(fd >= 0);
-                for _ in 0..times {
-                    for frame in frames {
-                        let sent = libc::sendto(
-                            fd,
-                            frame.as_ptr().cast(),
-                            frame.len(),
-                            0,
-                            std::ptr::from_ref(&to).cast(),
-                            size_of::<libc::sockaddr_ll>() as u32,
-                        );
-                        // What is lost on the way may be told here too.
-                        let full =
-                            std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
-                        assert!(sent == frame.len() as isize || (sent < 0 && full));
-                    }
+    let ifindex = pair.a.ifindex("va");
+    pair.a.inside(|| {
+        // SAFETY: an all-zero sockaddr_ll is a valid one.
+        let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        to.sll_family = libc::AF_PACKET as u16;
+        to.sll_ifindex = ifindex as i32;
+        // SAFETY: plain system calls on a descriptor of our own, with pointers to live data
+        // and their true lengths.
+        unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+            assert!(fd >= 0);
+            for _ in 0..times {
+                for frame in frames {
+                    let sent = libc::sendto(
+                        fd,
+                        frame.as_ptr().cast(),
+                        frame.len(),
+                        0,
+                        std::ptr::from_ref(&to).cast(),
+                        size_of::<libc::sockaddr_ll>() as u32,
+                    );
+                    // What is lost on the way may be told here too.
+                    let full =
+                        std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS);
+                    assert!(sent == frame.len() as isize || (sent < 0 && full));
                 }
-                libc::close(fd);
             }
-        })
-        .unwrap();
+            libc::close(fd);
+        }
+    });
 }
 
 #[test]
@@ -671,21 +609,17 @@ fn loopback_is_counted_once() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
-    ns.ip("link set lo up");
-    let inside = ns.open();
+    let net = Net::new();
     let options = Options {
         loopback: true,
         ..Options::new(1, "lo")
     };
-    let (mut capture, a, b) = inside
-        .enter(|| {
-            let capture = AfPacketCapture::open(&options).unwrap();
-            let a = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let b = UdpSocket::bind("127.0.0.1:0").unwrap();
-            (capture, a, b)
-        })
-        .unwrap();
+    let (mut capture, a, b) = net.inside(|| {
+        let capture = AfPacketCapture::open(&options).unwrap();
+        let a = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let b = UdpSocket::bind("127.0.0.1:0").unwrap();
+        (capture, a, b)
+    });
     for _ in 0..500 {
         a.send_to(&[0; 10], b.local_addr().unwrap()).unwrap();
     }
@@ -712,9 +646,8 @@ fn a_group_of_sockets_shares_the_packets() {
         let _sink = pair.udp_in_b("10.78.0.2:9");
         let options = pair.options();
         let mut captures = pair
-            .in_b
-            .enter(|| AfPacketCapture::open_group(&options, fanout, 4))
-            .unwrap()
+            .b
+            .inside(|| AfPacketCapture::open_group(&options, fanout, 4))
             .unwrap();
         for _ in 0..100 {
             for socket in &sockets {
@@ -794,14 +727,14 @@ fn a_filter_chooses() {
         filter: bad,
         ..pair.options()
     };
-    let refused = pair.in_b.enter(|| AfPacketCapture::open(&options)).unwrap();
+    let refused = pair.b.inside(|| AfPacketCapture::open(&options));
     assert!(matches!(refused, Err(Error::Filter { .. })), "{refused:?}");
     let long = vec![BpfInstruction::from((0x06, 0, 0, 0)); 5000];
     let options = Options {
         filter: long,
         ..pair.options()
     };
-    let refused = pair.in_b.enter(|| AfPacketCapture::open(&options)).unwrap();
+    let refused = pair.b.inside(|| AfPacketCapture::open(&options));
     assert!(matches!(refused, Err(Error::Filter { .. })), "{refused:?}");
 }
 
@@ -902,7 +835,7 @@ fn an_interface_may_go_down_come_up_and_vanish() {
         .ip("neigh replace 10.78.0.1 lladdr 02:00:00:00:00:0a dev vb");
     pair.a
         .ip("neigh replace 10.78.0.2 lladdr 02:00:00:00:00:0b dev va");
-    settle(&pair);
+    pair.b.settled_counters("vb");
     send(50);
     let mut small = 0;
     while small < 50 {
@@ -944,7 +877,7 @@ fn an_interface_that_is_down_and_one_that_is_not() {
     assert!(matches!(error, Error::InterfaceGone { .. }), "{error:?}");
 
     let missing = Options::new(4711, "eth9");
-    let refused = pair.in_b.enter(|| AfPacketCapture::open(&missing)).unwrap();
+    let refused = pair.b.inside(|| AfPacketCapture::open(&missing));
     assert!(
         matches!(refused, Err(Error::NoInterface { .. })),
         "{refused:?}"
@@ -979,10 +912,7 @@ mod libpcap {
     use skua_afpacket::pcap_live::{self, PcapCapture};
 
     fn open(pair: &Pair, options: &pcap_live::Options) -> PcapCapture {
-        pair.in_b
-            .enter(|| PcapCapture::open(options))
-            .unwrap()
-            .unwrap()
+        pair.b.inside(|| PcapCapture::open(options)).unwrap()
     }
 
     #[test]
@@ -997,7 +927,7 @@ mod libpcap {
         };
         let mut capture = open(&pair, &options);
         assert_eq!(capture.linktype(), 1);
-        let before = pair.link_b().1;
+        let before = pair.counters();
         let mut sent = 0;
         let (seen, stats) = while_capturing(&mut capture, || {
             send_frames(&pair, &[&ipv6_frame()], 50_000);
@@ -1005,7 +935,7 @@ mod libpcap {
             sent
         });
         assert_eq!((seen.packets, seen.bytes), (sent, sent * 62));
-        assert_eq!((seen.packets, seen.bytes), counted(before, pair.link_b().1));
+        assert_eq!((seen.packets, seen.bytes), counted(before, pair.counters()));
         assert_eq!(
             (stats.received, stats.drops, stats.delivered),
             (sent, 0, sent)
@@ -1075,9 +1005,7 @@ mod libpcap {
         }
         let pair = Pair::new();
         let refused = |options: pcap_live::Options| {
-            pair.in_b
-                .enter(|| PcapCapture::open(&options).err().unwrap())
-                .unwrap()
+            pair.b.inside(|| PcapCapture::open(&options).err().unwrap())
         };
         let error = refused(pcap_live::Options::new("eth9"));
         assert!(matches!(error, Error::NoInterface { .. }), "{error:?}");

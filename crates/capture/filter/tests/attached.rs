@@ -12,8 +12,9 @@ use libbpf_sys::{
 };
 use skua_filter::insn::*;
 use skua_filter::{Context, Epilogue, Filter, Insn, LinkType, translate};
-use support::kernel::{Program, allowed};
-use support::network::{Array, PacketSocket, attach_ingress, private_pair};
+use skua_testkit::lab::{Net, root_tests};
+use support::kernel::Program;
+use support::network::{Array, PacketSocket, attach_ingress};
 use support::packets;
 use support::rng::Rng;
 
@@ -44,10 +45,16 @@ fn is_stripped(frame: &[u8]) -> bool {
 
 #[test]
 fn tags_that_the_kernel_stripped() {
-    if !allowed("tags_that_the_kernel_stripped") {
+    if !root_tests() {
         return;
     }
-    let (sender, receiver) = private_pair();
+    let net = Net::new();
+    net.ip("link add flt-a type veth peer name flt-b");
+    for end in ["flt-a", "flt-b"] {
+        net.ip(&format!("link set {end} up"));
+    }
+    let [sender, receiver] = ["flt-a", "flt-b"].map(|end| net.ifindex(end) as i32);
+    net.enter();
     let sender = PacketSocket::open(sender);
     let expressions = [
         "vlan",
@@ -120,7 +127,7 @@ fn tags_that_the_kernel_stripped() {
 
 #[test]
 fn tail_call_after_a_match() {
-    if !allowed("tail_call_after_a_match") {
+    if !root_tests() {
         return;
     }
     let next = Program::load(

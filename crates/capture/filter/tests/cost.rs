@@ -11,8 +11,9 @@ use std::time::Instant;
 use libbpf_sys::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP};
 use skua_filter::insn::{Insn, R0};
 use skua_filter::{Context, Epilogue, Filter, LinkType, translate};
+use skua_testkit::lab::root_tests;
 use support::expressions::ports;
-use support::kernel::{Program, allowed};
+use support::kernel::Program;
 
 const REPEAT: i32 = 2_000_000;
 
@@ -47,7 +48,7 @@ fn user_nanoseconds(filter: &Filter, packet: &[u8]) -> u128 {
 #[test]
 #[ignore = "a measurement"]
 fn cost_table() {
-    if !allowed("cost_table") {
+    if !root_tests() {
         return;
     }
     let verdict = [Insn::mov_imm(R0, 0), Insn::exit()];

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use libbpf_sys::{BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_SOCKET_FILTER, BPF_PROG_TYPE_XDP};
 use pcap::{BpfProgram, Capture, Linktype};
 use skua_filter::{Context, Epilogue, Filter, Instruction, LinkType, translate};
+use skua_testkit::lab::{kernel, root_tests};
 use support::expressions::{self, ETHERNET, RAW_IP};
-use support::kernel::{Program, allowed, is_at_least, rounds, tag_from_priority};
+use support::kernel::{Program, rounds, tag_from_priority};
 use support::packets;
 use support::rng::Rng;
 
@@ -52,7 +53,7 @@ impl Subject {
             classifier: Program::load(BPF_PROG_TYPE_SCHED_CLS, &classifier),
             direct: Program::load(BPF_PROG_TYPE_SCHED_CLS, &direct),
             socket_filter: Program::load(BPF_PROG_TYPE_SOCKET_FILTER, &skb),
-            xdp: is_at_least(5, 18).then(|| Program::load(BPF_PROG_TYPE_XDP, &xdp)),
+            xdp: (kernel() >= (5, 18)).then(|| Program::load(BPF_PROG_TYPE_XDP, &xdp)),
             verdicts: BTreeSet::new(),
             name,
             filter,
@@ -171,7 +172,7 @@ fn takes_as_classifier(frame: &[u8]) -> bool {
 /// Some thousands of packets for each expression, in frames and with stripped tags.
 #[test]
 fn manual_expressions() {
-    if !allowed("manual_expressions") {
+    if !root_tests() {
         return;
     }
     let mut longest = (0, String::new());
@@ -198,7 +199,7 @@ fn manual_expressions() {
 
 #[test]
 fn expressions_without_link_header() {
-    if !allowed("expressions_without_link_header") {
+    if !root_tests() {
         return;
     }
     for (index, expression) in RAW_IP.iter().enumerate() {
@@ -213,7 +214,7 @@ fn expressions_without_link_header() {
 
 #[test]
 fn long_lists() {
-    if !allowed("long_lists") {
+    if !root_tests() {
         return;
     }
     for count in [50, 100, 120] {
@@ -235,7 +236,7 @@ fn long_lists() {
 /// Programs whose verdict does not depend on the packet: one of the epilogues is led to by nothing.
 #[test]
 fn constant_verdicts() {
-    if !allowed("constant_verdicts") {
+    if !root_tests() {
         return;
     }
     let ret = |k| Instruction {
@@ -267,7 +268,7 @@ fn constant_verdicts() {
 
 #[test]
 fn random_expressions() {
-    if !allowed("random_expressions") {
+    if !root_tests() {
         return;
     }
     let (mut compiled, mut both) = (0, 0_u64);
@@ -297,7 +298,7 @@ fn random_expressions() {
 /// against the interpreter in user space.
 #[test]
 fn random_programs() {
-    if !allowed("random_programs") {
+    if !root_tests() {
         return;
     }
     let mut both = 0_u64;
@@ -372,7 +373,7 @@ fn random_program(rng: &mut Rng) -> Vec<Instruction> {
 /// `ip6 protochain` jumps backwards: as often as is allowed, and once more.
 #[test]
 fn header_chains_have_a_limit() {
-    if !allowed("header_chains_have_a_limit") {
+    if !root_tests() {
         return;
     }
     let chain = |headers: usize| {

@@ -5,6 +5,7 @@ use skua_kernel::{
     Attachment, Direction, HookKind,
     flow::{FlowTable, FlowTableConfig, LinkKind, PacketConfig, Proof, Rung},
 };
+use skua_testkit::lab::kernel;
 
 /// The oldest kernel whose maps the flow table needs (ring buffer). Before it, user space counts.
 const OLDEST: (u32, u32) = (5, 8);
@@ -48,15 +49,6 @@ fn counts_datagrams_on_loopback() {
     println!("{stats:?} {updates:#?}");
     assert_eq!(table.live(), 0);
     assert!(updates.len() >= 2);
-}
-
-/// (major, minor) of the running kernel.
-fn kernel() -> (u32, u32) {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|n| n.trim().parse().unwrap_or(0));
-    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! Interfaces and their events in fresh network namespaces. Needs root and iproute2.
 #![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
 
-mod support;
-
 use rustix::event::{PollFd, PollFlags, poll};
 use skua_link::{
     Ethtool, Link, LinkEvent, LinkMonitor, LinkSocket, Namespace, create_veth, delete_link,
 };
+use skua_testkit::lab::{Net, root_tests};
 use std::net::UdpSocket;
-use support::{TestNamespace, root_tests, run};
 
-const PREFIX: &str = "lk-";
+fn opened(net: &Net) -> Namespace {
+    net.inside(Namespace::own).unwrap()
+}
 
 /// Reads events until `done` says so of all read up to now; each poll may take 10 s at most, so
 /// that a missing event fails the test instead of hanging it.
@@ -52,8 +52,7 @@ fn a_list_describes_interfaces() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
-    let b = TestNamespace::new(PREFIX);
+    let (a, b) = (Net::bare(), Net::bare());
     a.ip("link add va address 02:00:00:00:00:0a mtu 1400 type veth peer name vb");
     a.ip(&format!("link set vb netns {}", b.name));
     a.ip("link add br0 type bridge");
@@ -61,7 +60,7 @@ fn a_list_describes_interfaces() {
     a.ip("link add mv0 link br0 type macvlan");
     a.ip("link add vx0 type vxlan id 7 dstport 4789 dev va");
 
-    let mut socket = LinkSocket::open_in(&a.open()).unwrap();
+    let mut socket = LinkSocket::open_in(&opened(&a)).unwrap();
     let links = socket.list().unwrap();
     let mut names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
     names.sort_unstable();
@@ -94,7 +93,7 @@ fn a_list_describes_interfaces() {
     );
 
     let peer = by_name(
-        &LinkSocket::open_in(&b.open()).unwrap().list().unwrap(),
+        &LinkSocket::open_in(&opened(&b)).unwrap().list().unwrap(),
         "vb",
     );
     assert_eq!(veth.link, Some(peer.ifindex));
@@ -111,10 +110,9 @@ fn events_follow_an_interface_through_its_life() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
-    let b = TestNamespace::new(PREFIX);
-    let mut in_a = LinkMonitor::open_in(&a.open()).unwrap();
-    let mut in_b = LinkMonitor::open_in(&b.open()).unwrap();
+    let (a, b) = (Net::bare(), Net::bare());
+    let mut in_a = LinkMonitor::open_in(&opened(&a)).unwrap();
+    let mut in_b = LinkMonitor::open_in(&opened(&b)).unwrap();
     assert_eq!(in_a.read().unwrap(), []);
 
     a.ip("link add va type veth peer name vb");
@@ -198,7 +196,7 @@ fn events_follow_an_interface_through_its_life() {
             .any(|event| matches!(event, LinkEvent::Deleted { name, .. } if name == "vb"))
     });
     assert_eq!(
-        LinkSocket::open_in(&a.open())
+        LinkSocket::open_in(&opened(&a))
             .unwrap()
             .list()
             .unwrap()
@@ -212,35 +210,21 @@ fn counters_are_exact() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
-    let b = TestNamespace::new(PREFIX);
     // Without IPv6 and ARP nothing but the test's own packets passes.
-    for ns in [&a, &b] {
-        ns.exec("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1");
-    }
-    a.ip(&format!(
-        "link add va arp off type veth peer name vb arp off netns {}",
-        b.name
-    ));
+    let (a, b) = (Net::new(), Net::new());
+    a.pair("va arp off", &b, "vb arp off");
     a.ip("addr add 10.77.0.1/24 dev va");
-    a.ip("link set va up");
-    b.ip("link set vb up");
     a.ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev va");
-    let namespace_a = a.open();
-    let mut socket_a = LinkSocket::open_in(&namespace_a).unwrap();
-    let mut socket_b = LinkSocket::open_in(&b.open()).unwrap();
+    let mut socket_a = LinkSocket::open_in(&opened(&a)).unwrap();
+    let mut socket_b = LinkSocket::open_in(&opened(&b)).unwrap();
     let before_a = by_name(&socket_a.list().unwrap(), "va");
     let before_b = by_name(&socket_b.list().unwrap(), "vb");
 
     let packets = 1_000;
-    namespace_a
-        .enter(|| {
-            let udp = UdpSocket::bind("10.77.0.1:0").unwrap();
-            for _ in 0..packets {
-                udp.send_to(&[0; 100], "10.77.0.2:9").unwrap();
-            }
-        })
-        .unwrap();
+    let udp = a.inside(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    for _ in 0..packets {
+        udp.send_to(&[0; 100], "10.77.0.2:9").unwrap();
+    }
 
     let bytes = packets * (14 + 20 + 8 + 100);
     let after_a = socket_a.get(before_a.ifindex).unwrap().unwrap().stats;
@@ -253,29 +237,26 @@ fn counters_are_exact() {
 }
 
 #[test]
-fn lost_events_are_told() {
+fn lost_events_are_reported() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
+    let a = Net::bare();
     a.ip("link add va type veth peer name vb");
-    let mut monitor = LinkMonitor::open_in(&a.open()).unwrap();
+    let mut monitor = LinkMonitor::open_in(&opened(&a)).unwrap();
     // Holds some of the notifications.
     rustix::net::sockopt::set_socket_recv_buffer_size(&monitor, 64 << 10).unwrap();
     let script: String = (0..200)
         .map(|i| format!("link set va mtu {}\n", 1300 + i))
         .collect();
-    let path = std::env::temp_dir().join(format!("{}.batch", a.name));
-    std::fs::write(&path, script).unwrap();
-    run("ip", &["-n", &a.name, "-batch", path.to_str().unwrap()]);
-    std::fs::remove_file(&path).unwrap();
+    a.ip_batch(&script);
 
     let events = events_until(&mut monitor, |e| e.contains(&LinkEvent::Resync));
     assert!((2..200).contains(&events.len()), "{}", events.len());
     // What waited is older than what a caller lists now: it does not come afterwards.
     assert_eq!(events.last(), Some(&LinkEvent::Resync));
     assert_eq!(monitor.read().unwrap(), []);
-    let links = LinkSocket::open_in(&a.open()).unwrap().list().unwrap();
+    let links = LinkSocket::open_in(&opened(&a)).unwrap().list().unwrap();
     assert_eq!(by_name(&links, "va").mtu, 1499);
 }
 
@@ -284,15 +265,12 @@ fn many_interfaces_are_listed_whole() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
+    let a = Net::bare();
     let script: String = (0..300)
         .map(|i| format!("link add v{i} type veth peer name w{i}\n"))
         .collect();
-    let path = std::env::temp_dir().join(format!("{}.batch", a.name));
-    std::fs::write(&path, script).unwrap();
-    run("ip", &["-n", &a.name, "-batch", path.to_str().unwrap()]);
-    std::fs::remove_file(&path).unwrap();
-    let links = LinkSocket::open_in(&a.open()).unwrap().list().unwrap();
+    a.ip_batch(&script);
+    let links = LinkSocket::open_in(&opened(&a)).unwrap().list().unwrap();
     assert_eq!(links.len(), 601);
     assert!(
         links
@@ -306,7 +284,7 @@ fn addresses_of_all_interfaces_are_listed() {
     if !root_tests() {
         return;
     }
-    let a = TestNamespace::new(PREFIX);
+    let a = Net::bare();
     a.ip("link set lo up");
     a.ip("link add va type veth peer name vb");
     a.ip("addr add 10.1.2.3/24 dev va");
@@ -314,7 +292,7 @@ fn addresses_of_all_interfaces_are_listed() {
     // Of a point-to-point interface the own address counts, not the other end's.
     a.ip("addr add 10.9.9.1 peer 10.9.9.2 dev vb");
     a.ip("link set va up");
-    let mut socket = LinkSocket::open_in(&a.open()).unwrap();
+    let mut socket = LinkSocket::open_in(&opened(&a)).unwrap();
     let addresses = socket.addresses().unwrap();
     let has = |text: &str| addresses.contains(&text.parse().unwrap());
     for there in ["127.0.0.1", "10.1.2.3", "fd00::7", "10.9.9.1"] {
@@ -330,8 +308,7 @@ fn a_pair_is_made_quiet_and_goes_as_one() {
     if !root_tests() {
         return;
     }
-    let room = TestNamespace::new(PREFIX);
-    let namespace = room.open();
+    let net = Net::bare();
     let work = || {
         let own = Namespace::own().unwrap();
         let (near, far) = create_veth((&own, "near0"), (&own, "far0")).unwrap();
@@ -363,5 +340,5 @@ fn a_pair_is_made_quiet_and_goes_as_one() {
         delete_link(&own, near).unwrap();
         assert!(links.get(far).unwrap().is_none());
     };
-    namespace.enter(work).unwrap();
+    net.inside(work);
 }

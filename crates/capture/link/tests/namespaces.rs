@@ -1,42 +1,34 @@
 //! Finding, numbering and entering network namespaces. Needs root and iproute2.
 #![allow(clippy::unwrap_used)] // also in helpers, where clippy.toml does not allow it
 
-mod support;
-
 use skua_link::{LinkSocket, Namespace, Namespaces};
-use std::process::{Child, Command, Stdio};
-use support::{TestNamespace, root_tests};
+use skua_testkit::{
+    lab::{Net, root_tests, run, wait_until},
+    process::Process,
+};
+use std::{os::unix::fs::MetadataExt as _, process::Command};
 
-const PREFIX: &str = "lk-";
-
-/// A process in an unnamed network namespace of its own, ended when dropped.
-struct Unnamed(Child);
+/// A process in an unnamed network namespace of its own.
+struct Unnamed(Process);
 
 impl Unnamed {
     fn start() -> Self {
-        let child = Command::new("unshare")
-            .args(["--net", "sleep", "600"])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let unnamed = Self(child);
-        let own = Namespace::own().unwrap().id;
+        let process = Process::start(Command::new("unshare").args(["--net", "sleep", "600"]));
+        let unnamed = Self(process);
+        let own = Namespace::own().unwrap().id.inode;
         // unshare(1) first runs in our namespace.
-        loop {
-            let path = format!("/proc/{}/ns/net", unnamed.0.id());
-            let metadata = std::fs::metadata(path).unwrap();
-            if std::os::unix::fs::MetadataExt::ino(&metadata) != own.inode {
-                return unnamed;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        wait_until("namespace", || unnamed.inode() != own);
+        unnamed
     }
-}
 
-impl Drop for Unnamed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    fn inode(&self) -> u64 {
+        let path = format!("/proc/{}/ns/net", self.0.id());
+        std::fs::metadata(path).unwrap().ino()
+    }
+
+    /// What the library calls its namespace.
+    fn name(&self) -> String {
+        format!("pid:{}", self.0.id())
     }
 }
 
@@ -66,12 +58,12 @@ fn named_and_unnamed_are_found_once() {
     if !root_tests() {
         return;
     }
-    let named = TestNamespace::new(PREFIX);
+    let named = Net::bare();
     let unnamed = Unnamed::start();
     let namespaces = Namespaces::discover(true).unwrap();
     assert_eq!(namespaces.list()[0].number, 0);
     assert!(number_of(&namespaces, &named.name).is_some());
-    assert!(number_of(&namespaces, &format!("pid:{}", unnamed.0.id())).is_some());
+    assert!(number_of(&namespaces, &unnamed.name()).is_some());
     let mut ids: Vec<_> = namespaces.list().iter().map(|ns| ns.id).collect();
     let found = ids.len();
     ids.sort_unstable();
@@ -85,16 +77,15 @@ fn numbers_stay_and_the_dead_are_reported() {
     if !root_tests() {
         return;
     }
-    let first = TestNamespace::new(PREFIX);
+    let first = Net::bare();
     let mut namespaces = Namespaces::discover(true).unwrap();
     let number = number_of(&namespaces, &first.name).unwrap();
 
-    let second = TestNamespace::new(PREFIX);
+    let second = Net::bare();
     let unnamed = Unnamed::start();
-    let pid_name = format!("pid:{}", unnamed.0.id());
     let changes = namespaces.refresh().unwrap();
     let second_number = number_of(&namespaces, &second.name).unwrap();
-    let unnamed_number = number_of(&namespaces, &pid_name).unwrap();
+    let unnamed_number = number_of(&namespaces, &unnamed.name()).unwrap();
     assert!(changes.added.contains(&second_number) && changes.added.contains(&unnamed_number));
     assert_eq!(number_of(&namespaces, &first.name), Some(number));
 
@@ -106,7 +97,7 @@ fn numbers_stay_and_the_dead_are_reported() {
     assert!(namespaces.get(second_number).is_none());
     assert_eq!(number_of(&namespaces, &first.name), Some(number));
 
-    let third = TestNamespace::new(PREFIX);
+    let third = Net::bare();
     let changes = namespaces.refresh().unwrap();
     let third_number = number_of(&namespaces, &third.name).unwrap();
     assert!(changes.added.contains(&third_number));
@@ -120,22 +111,17 @@ fn a_namespace_that_gets_a_name_keeps_its_number() {
     }
     let unnamed = Unnamed::start();
     let mut namespaces = Namespaces::discover(true).unwrap();
-    let number = number_of(&namespaces, &format!("pid:{}", unnamed.0.id())).unwrap();
-    let name = format!("{PREFIX}{}-attached", std::process::id());
-    support::run(
-        "ip",
-        &["netns", "attach", &name, &unnamed.0.id().to_string()],
-    );
-    let guard = TestNamespace { name: name.clone() };
+    let number = number_of(&namespaces, &unnamed.name()).unwrap();
+    let name = format!("{}attached", Net::prefix());
+    let process = unnamed.0.id().to_string();
+    run(Command::new("ip").args(["netns", "attach", &name, &process]));
+    let guard = Net { name: name.clone() };
     let changes = namespaces.refresh().unwrap();
     assert!(changes.renamed.contains(&number));
     assert_eq!(namespaces.get(number).unwrap().name, name);
     drop(guard);
     assert!(namespaces.refresh().unwrap().renamed.contains(&number));
-    assert_eq!(
-        namespaces.get(number).unwrap().name,
-        format!("pid:{}", unnamed.0.id())
-    );
+    assert_eq!(namespaces.get(number).unwrap().name, unnamed.name());
 }
 
 #[test]
@@ -143,9 +129,9 @@ fn entering_leaves_the_caller_where_it_is() {
     if !root_tests() {
         return;
     }
-    let test = TestNamespace::new(PREFIX);
+    let net = Net::bare();
     let before = Namespace::own().unwrap().id;
-    let namespace = test.open();
+    let namespace = net.inside(Namespace::own).unwrap();
     let inside = namespace.enter(|| Namespace::own().unwrap().id).unwrap();
     assert_eq!(inside, namespace.id);
     assert_ne!(inside, before);
@@ -159,8 +145,8 @@ fn a_leftover_file_is_no_namespace() {
         return;
     }
     // The directory itself may not exist yet.
-    let _keeps_directory = TestNamespace::new(PREFIX);
-    let name = format!("{PREFIX}{}-leftover", std::process::id());
+    let _keeps_directory = Net::bare();
+    let name = format!("{}leftover", Net::prefix());
     let path = std::path::Path::new("/run/netns").join(&name);
     std::fs::write(&path, "").unwrap();
     let found = Namespaces::discover(true).map(|namespaces| number_of(&namespaces, &name));
@@ -173,13 +159,10 @@ fn only_those_that_are_selected_are_held() {
     if !root_tests() {
         return;
     }
-    let named = TestNamespace::new(PREFIX);
-    let other = TestNamespace::new(PREFIX);
+    let named = Net::bare();
+    let other = Net::bare();
     let process = Unnamed::start();
-    let inode =
-        |path: String| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
-    let named_inode = inode(format!("/run/netns/{}", named.name));
-    let process_inode = inode(format!("/proc/{}/ns/net", process.0.id()));
+    let (named_inode, process_inode) = (named.inode(), process.inode());
     let own = Namespace::own().unwrap().id.inode;
 
     let mut namespaces = Namespaces::selected().unwrap();
@@ -197,7 +180,7 @@ fn only_those_that_are_selected_are_held() {
     let changes = namespaces.select([named_inode].into()).unwrap();
     assert_eq!((changes.added.len(), changes.removed.len()), (0, 1));
     assert_eq!(number_of(&namespaces, &named.name), Some(number));
-    // One that is gone is told.
+    // One that is gone is reported.
     drop(named);
     assert_eq!(namespaces.refresh().unwrap().removed, [number]);
     assert_eq!(namespaces.list().len(), 1);

@@ -2,26 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../link/tests/support/mod.rs"]
-mod support;
-
 mod host;
 
 use host::{Host, by_local, payload, send};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
-use skua_link::Namespace;
 use skua_sockdiag::SockDiag;
 use skua_socket::{End, HookState, Opener, Protocol, SocketState, TaskRule};
+use skua_testkit::lab::root_tests;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use support::root_tests;
 
 #[test]
-fn an_orderly_end_is_told_with_payload_bytes_alone() {
+fn an_orderly_end_is_reported_with_payload_bytes_alone() {
     if !root_tests() {
         return;
     }
@@ -49,7 +45,7 @@ fn an_orderly_end_is_told_with_payload_bytes_alone() {
                 assert_eq!(ours.opener, Opener::Local);
                 assert_eq!(ours.task.pid, std::process::id());
                 assert_eq!(ours.task_rule, TaskRule::File);
-                assert_eq!(ours.netns, host.namespace.id.inode as u32);
+                assert_eq!(ours.netns, host.net.inode() as u32);
             }
             drop(client);
             // Reads the end, so that the server closes after the client.
@@ -73,7 +69,7 @@ fn an_orderly_end_is_told_with_payload_bytes_alone() {
 }
 
 #[test]
-fn resets_are_told_with_their_side() {
+fn resets_are_reported_with_their_side() {
     if !root_tests() {
         return;
     }
@@ -123,7 +119,7 @@ fn resets_are_told_with_their_side() {
 
 /// An attempt that does not block.
 fn attempt(host: &Host, to: SocketAddr) -> OwnedFd {
-    host.enter(|| {
+    host.net.inside(|| {
         let family = match to.ip() {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,
@@ -135,7 +131,7 @@ fn attempt(host: &Host, to: SocketAddr) -> OwnedFd {
 }
 
 #[test]
-fn failed_attempts_are_told() {
+fn failed_attempts_are_reported() {
     if !root_tests() {
         return;
     }
@@ -151,7 +147,7 @@ fn failed_attempts_are_told() {
     assert_eq!(payload(&ended[0]), (0, 0));
 
     // A listening socket whose queue is full does not answer.
-    let (busy, full) = host.enter(|| {
+    let (busy, full) = host.net.inside(|| {
         let busy = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         rustix::net::bind(&busy, &any).unwrap();
@@ -159,7 +155,7 @@ fn failed_attempts_are_told() {
         let full = SocketAddr::try_from(rustix::net::getsockname(&busy).unwrap()).unwrap();
         (busy, full)
     });
-    let _queued = host.enter(|| TcpStream::connect(full).unwrap());
+    let _queued = host.net.inside(|| TcpStream::connect(full).unwrap());
     let waiting = attempt(&host, full);
     let open = host.open();
     let trying: Vec<_> = open
@@ -173,7 +169,7 @@ fn failed_attempts_are_told() {
     // Given up by this side.
     assert_eq!(host.ended(1)[0].end, Some(End::Closed));
 
-    host.guard.exec("sysctl -qw net.ipv4.tcp_syn_retries=1");
+    host.net.exec("sysctl -qw net.ipv4.tcp_syn_retries=1");
     let mut host = Host {
         probe: SockDiag::start(std::iter::once(&host.namespace)).unwrap(),
         ..host
@@ -196,7 +192,7 @@ fn udp_and_listening_sockets_end() {
     }
     let mut host = Host::new();
     let listener = host.listener("[::]:0");
-    let (connected, free) = host.enter(|| {
+    let (connected, free) = host.net.inside(|| {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap();
         let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
         connected.connect(free.local_addr().unwrap()).unwrap();
@@ -205,17 +201,17 @@ fn udp_and_listening_sockets_end() {
     let at = listener.local_addr().unwrap();
     let (_waits, _accepted) = {
         let to = SocketAddr::new("127.0.0.1".parse().unwrap(), at.port());
-        let first = host.enter(|| TcpStream::connect(to).unwrap());
+        let first = host.net.inside(|| TcpStream::connect(to).unwrap());
         let accepted = listener.accept().unwrap().0;
         // Nobody accepts the second.
-        let second = host.enter(|| TcpStream::connect(to).unwrap());
+        let second = host.net.inside(|| TcpStream::connect(to).unwrap());
         ((first, second), accepted)
     };
     let open = host.open();
-    let told = by_local(&open, at);
-    assert_eq!(told.state, SocketState::Listen);
-    assert_eq!(told.backlog, Some((1, 128)));
-    assert_eq!((told.remote, told.tcp), (None, None));
+    let listening = by_local(&open, at);
+    assert_eq!(listening.state, SocketState::Listen);
+    assert_eq!(listening.backlog, Some((1, 128)));
+    assert_eq!((listening.remote, listening.tcp), (None, None));
     let not_accepted = open.iter().find(|u| u.task_rule == TaskRule::Listener);
     let not_accepted = not_accepted.unwrap();
     assert_eq!(not_accepted.task.pid, std::process::id());
@@ -304,13 +300,12 @@ fn namespaces_come_and_go() {
     host.probe.set_namespaces(both.into_iter());
     let mut seen: Vec<u32> = host.open().iter().map(|update| update.netns).collect();
     seen.sort_unstable();
-    let inode = |namespace: &Namespace| namespace.id.inode as u32;
-    let mut all = [inode(&host.namespace), inode(&other.namespace)];
+    let mut all = [host.net.inode() as u32, other.net.inode() as u32];
     all.sort_unstable();
     assert_eq!(seen, all, "{here} is closed");
     assert_eq!(host.probe.wake().len(), 2);
     host.probe.set_namespaces(std::iter::once(&other.namespace));
     let seen: Vec<u32> = host.open().iter().map(|update| update.netns).collect();
-    assert_eq!(seen, [inode(&other.namespace)]);
+    assert_eq!(seen, [other.net.inode() as u32]);
     drop(kept);
 }

@@ -3,9 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../link/tests/support/mod.rs"]
-mod support;
-
 mod host;
 
 use std::{
@@ -16,7 +13,7 @@ use std::{
 use host::{Host, payload, send};
 use rustix::net::{AddressFamily, SocketType, connect};
 use skua_socket::{End, Opener, SocketUpdate};
-use support::root_tests;
+use skua_testkit::lab::root_tests;
 
 /// Connects from an address of this number's own, for ports are used again soon.
 fn connect_from(number: usize, to: SocketAddr) -> TcpStream {
@@ -38,11 +35,11 @@ fn each_short_connection_ends_exactly_once() {
     let listener = host.listener("127.0.0.1:0");
     host.open();
     let mut sent = HashMap::new();
-    let (namespace, probe) = (&host.namespace, &mut host.probe);
+    let (net, probe) = (&host.net, &mut host.probe);
     let mut ended: Vec<SocketUpdate> = Vec::new();
     for number in 0..CONNECTIONS {
         let address = listener.local_addr().unwrap();
-        let client = namespace.enter(|| connect_from(number, address)).unwrap();
+        let client = net.inside(|| connect_from(number, address));
         let server = listener.accept().unwrap().0;
         send(&client, &server, number % 500);
         send(&server, &client, number % 300);
@@ -87,8 +84,8 @@ fn each_short_connection_ends_exactly_once() {
         assert_eq!(payload(update).0, sent, "{update:?}");
         // The side that closes first may give its socket up before the other's FIN comes: then
         // one byte too much is taken off (docs/sockets.md, section 6).
-        let told = payload(update).1;
-        assert!(told == received || told + 1 == received, "{update:?}");
+        let counted = payload(update).1;
+        assert!(counted == received || counted + 1 == received, "{update:?}");
         if !is_client {
             // A look for owners has little time: on a busy machine it may end without one.
             match update.task.pid {

@@ -2,19 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../link/tests/support/mod.rs"]
-mod support;
-
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 use skua_sockdiag::SockDiag;
 use skua_socket::{Opener, Protocol, SocketState, SocketUpdate};
+use skua_testkit::lab::{Net, root_tests};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{TestNamespace, root_tests};
 
 /// A line of `ss -tianepOH`.
 struct Line {
@@ -92,54 +89,54 @@ fn tcp_socket(flags: SocketFlags) -> OwnedFd {
 }
 
 fn compare(line: &Line, ours: &SocketUpdate) {
-    let tell = format!("{ours:?}\n{:?}", line.fields);
-    assert_eq!(ours.state, line.state, "{tell}");
-    assert_eq!(ours.local, line.local, "{tell}");
-    assert_eq!(ours.remote, line.remote, "{tell}");
+    let both = format!("{ours:?}\n{:?}", line.fields);
+    assert_eq!(ours.state, line.state, "{both}");
+    assert_eq!(ours.local, line.local, "{both}");
+    assert_eq!(ours.remote, line.remote, "{both}");
     if line.pids.is_empty() {
-        assert_ne!(ours.task_rule, skua_socket::TaskRule::File, "{tell}");
+        assert_ne!(ours.task_rule, skua_socket::TaskRule::File, "{both}");
     } else {
-        assert!(line.pids.contains(&ours.task.pid), "{tell}");
+        assert!(line.pids.contains(&ours.task.pid), "{both}");
         // Test process first, then its children: the last one started last.
-        assert_eq!(ours.task.pid, *line.pids.iter().max().unwrap(), "{tell}");
+        assert_eq!(ours.task.pid, *line.pids.iter().max().unwrap(), "{both}");
     }
     if line.state == SocketState::Listen {
-        assert_eq!(ours.backlog, Some(line.queues), "{tell}");
+        assert_eq!(ours.backlog, Some(line.queues), "{both}");
         assert_eq!(ours.tcp, None);
         return;
     }
     let tcp = ours.tcp.unwrap();
-    assert_eq!(tcp.srtt_us, line.micros("rtt", 0), "{tell}");
-    assert_eq!(tcp.rttvar_us, line.micros("rtt", 1), "{tell}");
-    assert_eq!(tcp.min_rtt_us, line.micros("minrtt", 0), "{tell}");
-    assert_eq!(u64::from(tcp.cwnd), line.number("cwnd"), "{tell}");
-    assert_eq!(u64::from(tcp.mss), line.number("mss"), "{tell}");
-    assert_eq!(u64::from(tcp.lost), line.number("lost"), "{tell}");
-    assert_eq!(tcp.segments_sent, line.number("segs_out"), "{tell}");
-    assert_eq!(tcp.segments_received, line.number("segs_in"), "{tell}");
+    assert_eq!(tcp.srtt_us, line.micros("rtt", 0), "{both}");
+    assert_eq!(tcp.rttvar_us, line.micros("rtt", 1), "{both}");
+    assert_eq!(tcp.min_rtt_us, line.micros("minrtt", 0), "{both}");
+    assert_eq!(u64::from(tcp.cwnd), line.number("cwnd"), "{both}");
+    assert_eq!(u64::from(tcp.mss), line.number("mss"), "{both}");
+    assert_eq!(u64::from(tcp.lost), line.number("lost"), "{both}");
+    assert_eq!(tcp.segments_sent, line.number("segs_out"), "{both}");
+    assert_eq!(tcp.segments_received, line.number("segs_in"), "{both}");
     assert_eq!(tcp.bytes_retransmitted, line.number("bytes_retrans"));
     let retransmits = line.fields.get("retrans").map_or(0, |value| {
         value.split_once('/').unwrap().1.parse::<u32>().unwrap()
     });
-    assert_eq!(tcp.retransmits, retransmits, "{tell}");
+    assert_eq!(tcp.retransmits, retransmits, "{both}");
     // All that was sent is acknowledged: the payload is known without any deduction.
     let payload = line.number("bytes_sent") - line.number("bytes_retrans");
     if line.number("unacked") == 0 {
-        assert_eq!(tcp.bytes_sent, payload, "{tell}");
+        assert_eq!(tcp.bytes_sent, payload, "{both}");
         let fin = u64::from(line.state == SocketState::FinWait2);
         let syn = u64::from(ours.opener == Opener::Local);
-        assert_eq!(line.number("bytes_acked"), payload + fin + syn, "{tell}");
+        assert_eq!(line.number("bytes_acked"), payload + fin + syn, "{both}");
     }
     let fin = u64::from(line.state == SocketState::CloseWait);
     assert_eq!(
         tcp.bytes_received + fin,
         line.number("bytes_received"),
-        "{tell}"
+        "{both}"
     );
     let rate = line.fields.get("delivery_rate").map_or(0, |value| {
         value.trim_end_matches("bps").parse::<u64>().unwrap() / 8
     });
-    assert_eq!(tcp.delivery_rate, rate, "{tell}");
+    assert_eq!(tcp.delivery_rate, rate, "{both}");
 }
 
 #[test]
@@ -147,12 +144,11 @@ fn hundreds_of_sockets_are_as_ss_shows_them() {
     if !root_tests() {
         return;
     }
-    let guard = TestNamespace::new("sd-");
-    guard.ip("link set lo up");
-    let namespace = guard.open();
+    let net = Net::with_ipv6();
+    let namespace = net.inside(skua_link::Namespace::own).unwrap();
     let mut probe = SockDiag::start(std::iter::once(&namespace)).unwrap();
 
-    let connect = |to: SocketAddr| namespace.enter(|| TcpStream::connect(to).unwrap()).unwrap();
+    let connect = |to: SocketAddr| net.inside(|| TcpStream::connect(to).unwrap());
     let mut kept = Vec::new();
     let mut listeners = Vec::new();
     // IPv4, IPv6, and IPv4 in IPv6.
@@ -161,9 +157,7 @@ fn hundreds_of_sockets_are_as_ss_shows_them() {
         ("[::1]:0", "::1"),
         ("[::]:0", "127.0.0.1"),
     ] {
-        let listener = namespace
-            .enter(|| TcpListener::bind(address).unwrap())
-            .unwrap();
+        let listener = net.inside(|| TcpListener::bind(address).unwrap());
         let port = listener.local_addr().unwrap().port();
         for number in 0..60 {
             let client = connect(SocketAddr::new(to.parse().unwrap(), port));
@@ -185,16 +179,14 @@ fn hundreds_of_sockets_are_as_ss_shows_them() {
         listeners.push(listener);
     }
     // A listening socket whose queue is full: attempts are repeated, and nobody has accepted.
-    let full = namespace
-        .enter(|| {
-            let full = tcp_socket(SocketFlags::CLOEXEC);
-            bind(&full, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
-            listen(&full, 0).unwrap();
-            full
-        })
-        .unwrap();
+    let full = net.inside(|| {
+        let full = tcp_socket(SocketFlags::CLOEXEC);
+        bind(&full, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        listen(&full, 0).unwrap();
+        full
+    });
     let to = SocketAddr::try_from(getsockname(&full).unwrap()).unwrap();
-    let waits = namespace.enter(|| {
+    let waits = net.inside(|| {
         let attempt = || {
             let socket = tcp_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
             let _ = rustix::net::connect(&socket, &to);
@@ -216,8 +208,8 @@ fn hundreds_of_sockets_are_as_ss_shows_them() {
     // Delayed acknowledgements, and the first repetition of attempts.
     std::thread::sleep(Duration::from_millis(1500));
 
-    // Between two looks of ours that agree nothing has changed.
-    let look = |probe: &mut SockDiag| {
+    // Between two lists of ours that agree nothing has changed.
+    let open = |probe: &mut SockDiag| {
         let mut all = HashMap::new();
         probe.open(&mut |update| {
             if update.protocol == Protocol::Tcp {
@@ -233,9 +225,9 @@ fn hundreds_of_sockets_are_as_ss_shows_them() {
         all
     };
     let compared = (0..20).find_map(|_| {
-        let before = look(&mut probe);
-        let text = guard.exec("ss -tianepOH");
-        let after = look(&mut probe);
+        let before = open(&mut probe);
+        let text = net.exec("ss -tianepOH");
+        let after = open(&mut probe);
         (still(&before) == still(&after)).then_some((text, after))
     });
     for child in &mut children {

@@ -5,14 +5,11 @@
 mod support;
 
 use skua_discover::DiscoveryConfig;
-use std::{
-    io::Write as _,
-    process::{Command, Stdio},
-};
-use support::{Lab, PREFIX, TestNamespace, config, root_tests};
+use skua_testkit::lab::{Net, root_tests};
+use support::{Lab, config};
 
 #[test]
-fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
+fn what_waited_while_some_was_lost_is_not_believed() {
     if !root_tests() {
         return;
     }
@@ -21,7 +18,7 @@ fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
         queue_bytes: 32 << 10,
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     let mut batch = String::new();
     for at in 0..100 {
@@ -35,17 +32,9 @@ fn what_waited_while_some_was_lost_is_not_taken_for_the_truth() {
     for at in 0..50 {
         batch.push_str(&format!("link del c{at}\n"));
     }
-    let mut ip = Command::new("ip")
-        .args(["-n", &ns.name, "-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
     // Nobody changes the graph meanwhile, so what comes waits, however quick this machine is.
     let held = lab.graph.read();
-    let mut input = ip.stdin.take().unwrap();
-    input.write_all(batch.as_bytes()).unwrap();
-    drop(input);
-    assert!(ip.wait().unwrap().success());
+    ns.ip_batch(&batch);
     drop(held);
     lab.until_true(&[&ns.name]);
     let counters = lab.discovery.counters();

@@ -5,15 +5,17 @@
 mod support;
 
 use skua_discover::DiscoveryConfig;
-use skua_testkit::Random;
+use skua_testkit::{
+    Random,
+    lab::{Net, root_tests, run},
+};
 use skua_topology::{Change, Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Write as _,
-    process::{Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
-use support::{Lab, PATIENCE, PREFIX, TestNamespace, config, interface, root_tests, run, text};
+use support::{Lab, PATIENCE, config, interface, text};
 
 /// Reads events as what was done: `NAMESPACE +link NAME`, `NAMESPACE -address NAME ADDRESS`…
 #[derive(Default)]
@@ -36,9 +38,9 @@ impl Reader {
             return Vec::new();
         };
         let name = text(map, "Name");
-        if text(map, "Type") == "netns" && name.starts_with(PREFIX) {
+        if text(map, "Type") == "netns" && name.starts_with(&Net::prefix()) {
             return match change {
-                // One that is made has no name for a moment: it is told of by its process, and then has another name.
+                // One that is made has no name for a moment: its process gives it one, and then has another name.
                 Change::NodeAdded(_) | Change::NodeUpdated(_) => {
                     let known = self.namespaces.insert(inode, name.to_owned());
                     let new = known.is_none_or(|known| known != name);
@@ -138,7 +140,7 @@ struct Link {
 /// A script of random steps that the kernel can all do.
 struct Script {
     random: Random,
-    namespaces: Vec<Option<TestNamespace>>,
+    namespaces: Vec<Option<Net>>,
     links: Vec<Link>,
     next: u32,
 }
@@ -150,7 +152,7 @@ struct Step {
 }
 
 impl Script {
-    fn new(seed: u64, namespaces: Vec<TestNamespace>) -> Self {
+    fn new(seed: u64, namespaces: Vec<Net>) -> Self {
         Self {
             random: Random::new(seed),
             namespaces: namespaces.into_iter().map(Some).collect(),
@@ -422,7 +424,7 @@ impl Script {
                 })
             }
             None => {
-                let made = TestNamespace::new(PREFIX);
+                let made = Net::bare();
                 let says = vec![format!("{} +namespace", made.name)];
                 self.namespaces[last] = Some(made);
                 Some(Step {
@@ -436,19 +438,19 @@ impl Script {
 }
 
 fn index(namespace: &str, name: &str) -> i64 {
-    let said = run("ip", &["-n", namespace, "-j", "link", "show", name]);
+    let said = run(Command::new("ip").args(["-n", namespace, "-j", "link", "show", name]));
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     said[0]["ifindex"].as_i64().unwrap()
 }
 
 /// Reads the history until it has said all of `says` in this order; what else it says of the same
 /// kinds must be what follows from them.
-fn expect(lab: &Lab, reader: &mut Reader, says: &[String], told: &mut Vec<String>) {
+fn expect(lab: &Lab, reader: &mut Reader, says: &[String], seen: &mut Vec<String>) {
     let mut left: Vec<&String> = says.iter().collect();
     let begun = Instant::now();
     while !left.is_empty() {
         let Some(change) = lab.next(Duration::from_secs(1)) else {
-            let last = &told[told.len().saturating_sub(20)..];
+            let last = &seen[seen.len().saturating_sub(20)..];
             assert!(
                 begun.elapsed() < PATIENCE,
                 "history never says {:?}; last: {last:#?}",
@@ -462,7 +464,7 @@ fn expect(lab: &Lab, reader: &mut Reader, says: &[String], told: &mut Vec<String
             if let Some(at) = left.iter().position(same).filter(|at| *left[*at] == line) {
                 left.remove(at);
             }
-            told.push(line);
+            seen.push(line);
         }
     }
 }
@@ -475,16 +477,16 @@ fn a_thousand_random_steps() {
     let seed = 20_261_121;
     println!("seed {seed}");
     let lab = Lab::start(DiscoveryConfig {
-        // The kernel does not tell that a tap stays when its maker ends; it is looked for.
+        // The kernel does not report that a tap stays when its maker ends; it is looked for.
         metric_interval: Duration::from_millis(300),
         ..config()
     });
-    let namespaces: Vec<_> = (0..4).map(|_| TestNamespace::new(PREFIX)).collect();
+    let namespaces: Vec<_> = (0..4).map(|_| Net::bare()).collect();
     let mut reader = Reader::default();
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     let names: Vec<String> = namespaces.iter().map(|ns| ns.name.clone()).collect();
     for name in &names {
-        lab_expects_namespace(&lab, &mut reader, name, &mut told);
+        lab_expects_namespace(&lab, &mut reader, name, &mut seen);
     }
     let mut script = Script::new(seed, namespaces);
     let mut done = 0;
@@ -493,15 +495,14 @@ fn a_thousand_random_steps() {
             continue;
         };
         if !step.command.is_empty() {
-            let words: Vec<&str> = step.command.iter().map(String::as_str).collect();
-            run("ip", &words);
+            run(Command::new("ip").args(&step.command));
         }
-        expect(&lab, &mut reader, &step.says, &mut told);
+        expect(&lab, &mut reader, &step.says, &mut seen);
         done += 1;
         if done % 100 == 0 {
             let there = script.namespaces.iter().flatten();
             let there: Vec<&str> = there.map(|ns| ns.name.as_str()).collect();
-            lab_is_true(&lab, &mut reader, &there, &mut told);
+            lab_is_true(&lab, &mut reader, &there, &mut seen);
         }
     }
     let counters = lab.discovery.counters();
@@ -511,8 +512,8 @@ fn a_thousand_random_steps() {
     );
 }
 
-fn lab_expects_namespace(lab: &Lab, reader: &mut Reader, name: &str, told: &mut Vec<String>) {
-    expect(lab, reader, &[format!("{name} +namespace")], told);
+fn lab_expects_namespace(lab: &Lab, reader: &mut Reader, name: &str, seen: &mut Vec<String>) {
+    expect(lab, reader, &[format!("{name} +namespace")], seen);
     // Listed, that is: what the script does while a namespace is looked at for the first time may
     // be seen twice.
     while interface(&lab.graph.read(), name, "lo").is_none() {
@@ -521,28 +522,28 @@ fn lab_expects_namespace(lab: &Lab, reader: &mut Reader, name: &str, told: &mut 
 }
 
 /// Waits for the truth without losing sight of the history.
-fn lab_is_true(lab: &Lab, reader: &mut Reader, names: &[&str], told: &mut Vec<String>) {
-    lab.until_true_with(names, |change| told.extend(reader.read(&change)));
+fn lab_is_true(lab: &Lab, reader: &mut Reader, names: &[&str], seen: &mut Vec<String>) {
+    lab.until_true_with(names, |change| seen.extend(reader.read(&change)));
 }
 
 #[test]
-fn what_is_done_at_once_is_told_in_order() {
+fn what_is_done_at_once_is_in_the_history_in_order() {
     if !root_tests() {
         return;
     }
     let seed = 7;
     println!("seed {seed}");
     let lab = Lab::start(DiscoveryConfig {
-        // The kernel does not tell that a tap stays when its maker ends; it is looked for.
+        // The kernel does not report that a tap stays when its maker ends; it is looked for.
         metric_interval: Duration::from_millis(300),
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let name = ns.name.clone();
     let mut reader = Reader::default();
-    let mut told = Vec::new();
-    lab_expects_namespace(&lab, &mut reader, &name, &mut told);
-    told.clear();
+    let mut seen = Vec::new();
+    lab_expects_namespace(&lab, &mut reader, &name, &mut seen);
+    seen.clear();
     let mut script = Script::new(seed, vec![ns]);
     let (mut batch, mut says) = (String::new(), Vec::new());
     let mut done = 0;
@@ -555,33 +556,23 @@ fn what_is_done_at_once_is_told_in_order() {
         says.extend(step.says);
         done += 1;
     }
-    let mut ip = Command::new("ip")
-        .args(["-n", &name, "-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    ip.stdin
-        .take()
-        .unwrap()
-        .write_all(batch.as_bytes())
-        .unwrap();
-    assert!(ip.wait().unwrap().success());
-    expect(&lab, &mut reader, &says, &mut told);
-    // Nothing else was told of what the script does.
+    script.namespaces[0].as_ref().unwrap().ip_batch(&batch);
+    expect(&lab, &mut reader, &says, &mut seen);
+    // The history has nothing else of what the script does.
     let done: BTreeSet<&String> = says.iter().collect();
     let ours = [
         "+link", "-link", "+address", "-address", "+route", "-route", "+up", "-up",
     ];
-    let told: Vec<&String> = told
+    let seen: Vec<&String> = seen
         .iter()
         .filter(|line| line.starts_with(&name)) // other tests run, too
         .filter(|line| ours.contains(&line.split(' ').nth(1).unwrap()))
         .collect();
     let says: Vec<&String> = says.iter().filter(|line| !line.contains("mtu")).collect();
-    for line in &told {
+    for line in &seen {
         assert!(done.contains(line), "nobody did {line}");
     }
-    assert_eq!(told, says);
+    assert_eq!(seen, says);
     lab_is_true(&lab, &mut reader, &[&name], &mut Vec::new());
     assert_eq!(lab.discovery.counters().lost, 0);
 }
@@ -596,7 +587,7 @@ fn lost_notifications_end_in_the_truth() {
         queue_bytes: 1,
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add stays type bridge");
     let stays = lab.until_there(&ns.name, "stays");
@@ -608,17 +599,7 @@ fn lost_notifications_end_in_the_truth() {
             batch.push_str(&format!("link del b{at}\n"));
         }
     }
-    let mut ip = Command::new("ip")
-        .args(["-n", &ns.name, "-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    ip.stdin
-        .take()
-        .unwrap()
-        .write_all(batch.as_bytes())
-        .unwrap();
-    assert!(ip.wait().unwrap().success());
+    ns.ip_batch(&batch);
     lab.until_true(&[&ns.name]);
     let counters = lab.discovery.counters();
     assert!(counters.lost > 0 && counters.resyncs > 0, "{counters:?}");

@@ -9,89 +9,22 @@ use skua_kernel::{
     Attachment, Direction, HookKind,
     flow::{FlowTable, FlowTableConfig, LinkKind},
 };
-use skua_link::in_namespace;
+use skua_testkit::{
+    lab::{Net, root_tests},
+    process::{Group, Process},
+};
 use skua_topology::{Graph, Node, Value};
 use std::{
-    io::Read as _,
     net::{IpAddr, Ipv4Addr},
     os::fd::AsRawFd as _,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
-use support::{
-    Lab, TestNamespace, config, interface, layer2, namespace_node, nodes, root_tests, text,
-};
-
-const PREFIX: &str = "iv-";
-
-/// A process that ends with the value.
-struct Process(Child);
-
-impl Process {
-    fn run(ns: &TestNamespace, program: &str, args: &[&str]) -> Self {
-        let child = Command::new("nsenter")
-            .arg(format!("--net=/run/netns/{}", ns.name))
-            .arg(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    /// A script of Python; it has begun when it has written something.
-    fn python(ns: &TestNamespace, script: &str) -> Self {
-        let mut process = Self::run(ns, "python3", &["-c", script]);
-        let out = process.0.stdout.as_mut().unwrap();
-        out.read_exact(&mut [0; 1]).unwrap();
-        process
-    }
-
-    /// The process itself: `nsenter` becomes it.
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A control group of the unified hierarchy.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(name: &str) -> Self {
-        let mounts = skua_socket::cgroup_mounts();
-        let root = mounts.iter().find(|mount| mount.unified).unwrap();
-        let group = root.folder.join(name);
-        std::fs::create_dir(&group).unwrap();
-        Self(group)
-    }
-
-    fn take(&self, pid: u32) {
-        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes may not be gone quite yet.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-}
+use support::{Lab, config, interface, layer2, namespace_node, nodes, text};
 
 /// Settings in which nothing is looked for by the clock within a test, but for what `wanted` says.
 fn lab(inventory: InventoryConfig) -> Lab {
@@ -138,7 +71,7 @@ fn containers_come_and_go_with_their_processes() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let lab = lab(InventoryConfig {
         containers: true,
         processes: true,
@@ -147,9 +80,9 @@ fn containers_come_and_go_with_their_processes() {
     let id = container_id();
     // It is made when everything runs: only events tell of it.
     let group = Group::new(&format!("docker-{id}.scope"));
-    let process = Process::python(&ns, "import time\nprint('on', flush=True)\ntime.sleep(600)");
+    let process = Process::python(&ns, "import time\nprint('on')\ntime.sleep(600)", &[]).ready();
     assert!(find(&lab.graph.read(), "Container.ID", &*id).is_none());
-    group.take(process.pid());
+    group.add(&process);
     let node = lab.until("the container", |graph| {
         let node = find(graph, "Container.ID", &*id)?;
         let space = namespace_node(graph, &ns.name)?;
@@ -163,15 +96,15 @@ fn containers_come_and_go_with_their_processes() {
     assert_eq!(about("Container.Runtime"), Some("docker".into()));
     assert_eq!(
         about("Container.InitProcessPID"),
-        Some(i64::from(process.pid()).into())
+        Some(i64::from(process.id()).into())
     );
 
     // A process that listens in it is the container's.
     let listeners = lab.discovery.listeners().unwrap();
     let space = namespace_node(&lab.graph.read(), &ns.name).unwrap();
     let inode = space.metadata.get("NetNsInode").and_then(Value::as_int);
-    let told = ListeningProcess {
-        pid: process.pid(),
+    let listening = ListeningProcess {
+        pid: process.id(),
         start_ns: 1,
         name: "shop".into(),
         executable: Some("/bin/shop".into()),
@@ -188,7 +121,7 @@ fn containers_come_and_go_with_their_processes() {
             })
             .to_vec(),
     };
-    listeners.set(vec![told.clone()]);
+    listeners.set(vec![listening.clone()]);
     let shop = lab.until("the process", |graph| {
         let shop = find(graph, "Name", "shop")?;
         (owner(graph, &shop) == Some(node.id.clone())).then_some(shop)
@@ -220,9 +153,8 @@ fn a_container_in_the_hosts_network_is_the_hosts() {
     }
     let id = container_id();
     let group = Group::new(&format!("libpod-{id}.scope"));
-    let child = Command::new("sleep").arg("600").spawn().unwrap();
-    let process = Process(child);
-    group.take(process.pid());
+    let process = Process::start(Command::new("sleep").arg("600"));
+    group.add(&process);
     // It is there before discovery.
     let lab = lab(InventoryConfig {
         containers: true,
@@ -241,7 +173,7 @@ fn who_holds_a_tap_is_its_neighbour() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let lab = lab(InventoryConfig {
         guests: true,
         ..InventoryConfig::default()
@@ -253,9 +185,11 @@ fn who_holds_a_tap_is_its_neighbour() {
         "import fcntl, struct, time\n\
          f = open('/dev/net/tun', 'r+b', buffering=0)\n\
          fcntl.ioctl(f, 0x400454ca, struct.pack('16sH22x', b'ivpy', 0x1002))\n\
-         print('on', flush=True)\n\
+         print('on')\n\
          time.sleep(600)\n",
-    );
+        &[],
+    )
+    .ready();
     let held = |pid: u32, name: &'static str| {
         let ns = &ns.name;
         move |graph: &Graph| {
@@ -269,7 +203,7 @@ fn who_holds_a_tap_is_its_neighbour() {
             there.then_some(node)
         }
     };
-    let node = lab.until("who holds it", held(holder.pid(), "ivpy"));
+    let node = lab.until("who holds it", held(holder.id(), "ivpy"));
     assert_eq!(text(&node.metadata, "Type"), "process");
     drop(holder);
     lab.until("its end", |graph| {
@@ -280,22 +214,18 @@ fn who_holds_a_tap_is_its_neighbour() {
     // A machine with a tap that was there before: it need not boot. The tap stays when it ends.
     ns.ip("tuntap add dev ivt0 mode tap");
     lab.until_there(&ns.name, "ivt0");
-    let qemu = Process::run(
-        &ns,
-        "qemu-system-x86_64",
-        &[
-            "-name",
-            "guest=shop,,one,debug-threads=on",
-            "-M",
-            "none",
-            "-display",
-            "none",
-            "-S",
-            "-netdev",
-            "tap,id=net,ifname=ivt0,script=no,downscript=no",
-        ],
-    );
-    let machine = lab.until("the machine", held(qemu.pid(), "ivt0"));
+    let qemu = Process::start(ns.command("qemu-system-x86_64").args([
+        "-name",
+        "guest=shop,,one,debug-threads=on",
+        "-M",
+        "none",
+        "-display",
+        "none",
+        "-S",
+        "-netdev",
+        "tap,id=net,ifname=ivt0,script=no,downscript=no",
+    ]));
+    let machine = lab.until("the machine", held(qemu.id(), "ivt0"));
     assert_eq!(text(&machine.metadata, "Name"), "shop,one");
     assert_eq!(text(&machine.metadata, "Type"), "vm");
     assert_eq!(
@@ -320,11 +250,10 @@ fn programs_are_those_that_were_attached() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     ns.ip("link add iv0 type veth peer name iv1");
     let mut attached = Vec::new();
     let mut wanted = Vec::new();
-    let opened = ns.open();
     for (hook, name, interface) in [
         (HookKind::Tcx, "tcx/ingress", "iv0"),
         (HookKind::Clsact, "clsact/ingress", "iv1"),
@@ -335,20 +264,18 @@ fn programs_are_those_that_were_attached() {
             ..FlowTableConfig::default()
         };
         let mut table = FlowTable::new(hook, config).unwrap();
-        let index = ns.ip(&format!("-o link show {interface}"));
-        let index: u32 = index.split(':').next().unwrap().trim().parse().unwrap();
+        let index = ns.ifindex(interface);
         let program = table.program(0, Direction::Ingress, LinkKind::Ethernet);
         let program = program.unwrap().unwrap();
         let info = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
         let info = std::fs::read_to_string(info).unwrap();
-        let attachment = in_namespace(&opened, || {
-            Attachment::new(program, index, Direction::Ingress, hook)
-        });
-        attached.push((table, attachment.unwrap().unwrap()));
+        let attachment =
+            ns.inside(|| Attachment::new(program, index, Direction::Ingress, hook).unwrap());
+        attached.push((table, attachment));
         wanted.push((name, interface, info));
     }
     let lab = Lab::start(DiscoveryConfig {
-        // Their end is told by nobody.
+        // Nobody reports their end.
         metric_interval: std::time::Duration::from_millis(300),
         inventory: InventoryConfig {
             programs: true,
@@ -385,7 +312,7 @@ fn rules_are_those_that_nft_shows() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     ns.exec("nft add table inet iv_before");
     let lab = lab(InventoryConfig {
         nftables: true,
@@ -409,7 +336,7 @@ fn rules_are_those_that_nft_shows() {
     assert!(node.metadata.get("Nftables").is_none());
 
     // One that comes later is followed, too, and lets go of.
-    let late = TestNamespace::new(PREFIX);
+    let late = Net::bare();
     late.exec("nft add table ip iv_late");
     lab.until("the rules of a later one", |graph| {
         let node = namespace_node(graph, &late.name)?;

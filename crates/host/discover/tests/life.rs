@@ -4,28 +4,20 @@
 mod support;
 
 use skua_discover::DiscoveryConfig;
+use skua_testkit::{
+    lab::{Net, root_tests, run},
+    process::Process,
+};
 use skua_topology::{Patch, Value};
-use std::{
-    os::unix::fs::MetadataExt as _,
-    process::{Command, Stdio},
-    time::Duration,
-};
-use support::{
-    Lab, PREFIX, TestNamespace, config, interface, interfaces, layer2, namespace_node, nodes,
-    root_tests, run, text,
-};
-
-/// Inode of a namespace's file.
-fn inode(path: &str) -> i64 {
-    std::fs::metadata(path).unwrap().ino() as i64
-}
+use std::{net::UdpSocket, os::unix::fs::MetadataExt as _, process::Command, time::Duration};
+use support::{Lab, config, interface, interfaces, layer2, namespace_node, nodes, text};
 
 #[test]
 fn the_host_owns_its_interfaces_and_namespaces() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let lab = Lab::start(config());
     let graph = lab.graph.read();
     let host = nodes(&graph)
@@ -45,13 +37,12 @@ fn the_host_owns_its_interfaces_and_namespaces() {
     ] {
         assert!(host.metadata.get(key).is_some(), "{key}");
     }
-    let own = inode("/proc/self/ns/net");
+    let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino() as i64;
     assert_eq!(host.metadata.get("NetNsInode"), Some(&own.into()));
 
     let node = namespace_node(&graph, &ns.name).unwrap();
-    let path = format!("/run/netns/{}", ns.name);
-    assert_eq!(text(&node.metadata, "Path"), path);
-    let inode = inode(&path);
+    assert_eq!(text(&node.metadata, "Path"), ns.path());
+    let inode = ns.inode() as i64;
     assert_eq!(node.metadata.get("NetNsInode"), Some(&inode.into()));
     let lo = interface(&graph, &ns.name, "lo").unwrap();
     assert_eq!(lo.metadata.get("NetNsInode"), Some(&inode.into()));
@@ -63,7 +54,7 @@ fn without_all_namespaces_only_the_own_one_is_followed() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let all_netns = false;
     let lab = Lab::start(DiscoveryConfig {
         all_netns,
@@ -79,7 +70,7 @@ fn a_pair_across_namespaces_is_one_edge() {
         return;
     }
     let lab = Lab::start(config());
-    let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
+    let (a, b) = (Net::bare(), Net::bare());
     lab.until_followed(&a.name);
     lab.until_followed(&b.name);
     a.ip(&format!(
@@ -126,7 +117,7 @@ fn names_change_and_nodes_stay() {
         return;
     }
     let lab = Lab::start(config());
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add one index 100 type bridge");
     let one = lab.until_there(&ns.name, "one");
@@ -173,7 +164,7 @@ fn a_namespace_that_is_in_use_stays_without_its_name() {
         return;
     }
     let lab = Lab::start(config());
-    let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
+    let (a, b) = (Net::bare(), Net::bare());
     lab.until_followed(&a.name);
     let node = lab.until_followed(&b.name);
     a.ip(&format!(
@@ -181,17 +172,10 @@ fn a_namespace_that_is_in_use_stays_without_its_name() {
         b.name
     ));
     lab.until_there(&b.name, "vb");
-    let mut process = Command::new("nsenter")
-        .args([&format!("--net=/run/netns/{}", b.name), "cat"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let inside = format!("/proc/{}/ns/net", process.id());
-    let namespace = inode(&format!("/run/netns/{}", b.name));
-    while inode(&inside) != namespace {
-        std::thread::yield_now();
-    }
-    run("ip", &["netns", "del", &b.name]);
+    let mut process = Process::start(&mut b.command("cat"));
+    process.write_line("inside");
+    process.wait_for_line("inside");
+    run(Command::new("ip").args(["netns", "del", &b.name]));
     let name = format!("pid:{}", process.id());
     let still = lab.until("the name of the process", |graph| {
         namespace_node(graph, &name)
@@ -199,8 +183,7 @@ fn a_namespace_that_is_in_use_stays_without_its_name() {
     assert_eq!(still.id, node.id);
     assert_eq!(interfaces(&lab.graph.read(), &name).len(), 2);
     // With its last process it goes, at once, and with it the other end of the pair.
-    process.kill().unwrap();
-    process.wait().unwrap();
+    drop(process);
     lab.until("its end", |graph| {
         let gone = !nodes(graph).iter().any(|other| other.id == node.id);
         (gone && interface(graph, &a.name, "va").is_none()).then_some(())
@@ -214,7 +197,7 @@ fn ports_and_the_forwarding_table() {
         return;
     }
     let lab = Lab::start(config());
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add br0 type bridge");
     ns.ip("link add pa type veth peer name pb");
@@ -243,10 +226,10 @@ fn ports_and_the_forwarding_table() {
     lab.until_true(&[&ns.name]);
 }
 
-fn bridge(ns: &TestNamespace, args: &str) {
-    let mut all = vec!["-n", &ns.name];
-    all.extend(args.split_whitespace());
-    run("bridge", &all);
+fn bridge(ns: &Net, args: &str) {
+    run(Command::new("bridge")
+        .args(["-n", &ns.name])
+        .args(args.split_whitespace()));
 }
 
 #[test]
@@ -255,7 +238,7 @@ fn vlans_of_ports() {
         return;
     }
     let lab = Lab::start(config());
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     let args = [
         "-n",
@@ -304,7 +287,7 @@ fn an_interface_above_another_hangs_on_it() {
         metric_interval,
         ..config()
     });
-    let (a, b) = (TestNamespace::new(PREFIX), TestNamespace::new(PREFIX));
+    let (a, b) = (Net::bare(), Net::bare());
     lab.until_followed(&a.name);
     lab.until_followed(&b.name);
     a.ip("link add low type bridge");
@@ -344,7 +327,7 @@ fn features_and_counters() {
         metric_interval,
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add va type veth peer name vb");
     for name in ["va", "vb"] {
@@ -360,35 +343,28 @@ fn features_and_counters() {
     } else {
         skua_testkit::untested(
             "ethtool-netlink",
-            "changes by ethtool, which this kernel does not tell",
+            "changes by ethtool, which this kernel does not report",
         );
     }
 
     ns.ip("addr add 10.77.0.1/24 dev va");
     ns.ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev va");
     let sent = 17;
+    let socket = ns.inside(|| UdpSocket::bind("10.77.0.1:0").unwrap());
     for _ in 0..sent {
-        send(&ns, "10.77.0.2");
+        socket.send_to(b"\n", "10.77.0.2:9").unwrap();
     }
     lab.until("counters", |graph| {
         let node = interface(graph, &ns.name, "vb")?;
-        let said = run("ip", &["-n", &ns.name, "-j", "-s", "link", "show", "vb"]);
-        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-        let said = &said[0]["stats64"]["rx"];
+        let received = ns.counters("vb").rx;
         let seen = |key: &str| node.lookup(key).and_then(|value| value.as_int());
-        let same = |key: &str, field: &str| seen(key) == said[field].as_i64();
-        assert!(said["packets"].as_i64() >= Some(sent));
-        let all = same("Metric.RxPackets", "packets") && same("Metric.RxBytes", "bytes");
+        let same = |key: &str, counted: u64| seen(key) == i64::try_from(counted).ok();
+        assert!(received.packets >= sent);
+        let all =
+            same("Metric.RxPackets", received.packets) && same("Metric.RxBytes", received.bytes);
         let since = seen("LastUpdateMetric.Start")? < seen("LastUpdateMetric.Last")?;
         (all && since).then_some(())
     });
-}
-
-/// Sends a datagram from inside a namespace.
-fn send(ns: &TestNamespace, to: &str) {
-    let net = format!("--net=/run/netns/{}", ns.name);
-    let script = format!("echo > /dev/udp/{to}/9");
-    run("nsenter", &[&net, "bash", "-c", &script]);
 }
 
 #[test]
@@ -402,7 +378,7 @@ fn what_is_over_the_limits_is_counted() {
         max_addresses: 2,
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add br0 type bridge");
     ns.ip("link set br0 up");
@@ -437,7 +413,7 @@ fn nodes_are_limited() {
     if !root_tests() {
         return;
     }
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     let lab = Lab::start(DiscoveryConfig {
         max_nodes: 1,
         ..config()
@@ -453,7 +429,7 @@ fn routes_that_go_without_notice() {
         return;
     }
     let lab = Lab::start(config());
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until_followed(&ns.name);
     ns.ip("link add br0 type bridge");
     ns.ip("link add other type bridge");
@@ -478,7 +454,7 @@ fn routes_that_go_without_notice() {
     lab.until_true(&[&ns.name]);
     ns.ip("nexthop del id 1");
     lab.until_true(&[&ns.name]);
-    // The kernel drops the routes of an interface that goes down, and tells nobody.
+    // The kernel drops the routes of an interface that goes down, and notifies nobody.
     ns.ip("link set br0 down");
     lab.until_true(&[&ns.name]);
     ns.ip("addr del 10.1.0.1/24 dev other");
@@ -498,7 +474,7 @@ fn neighbours_of_a_storm_are_written_together() {
         metric_interval: neighbour_interval,
         ..config()
     });
-    let ns = TestNamespace::new(PREFIX);
+    let ns = Net::bare();
     lab.until("the namespace", |graph| interface(graph, &ns.name, "lo"));
     ns.ip("link add br0 type bridge");
     ns.ip("neigh add 192.0.2.1 lladdr 02:00:00:00:00:01 dev br0");

@@ -8,19 +8,16 @@ use serde_json::Value as Json;
 use skua_ovsdb::{
     Export, Ipfix, Mirror, MirrorSpec, MirrorState, Netflow, OvsControl, Selected, Sflow,
 };
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader},
-    net::UdpSocket,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    thread,
-    time::Duration,
+use skua_testkit::{
+    lab::{Net, wait_until},
+    process::{Process, Tcpdump},
+    wire::Sum,
 };
-use support::{NetNs, Ovs, eventually, ids, map};
+use std::{collections::BTreeMap, net::UdpSocket, thread, time::Duration};
+use support::{Ovs, command, ids, map, opened};
 
 fn control(ovs: &Ovs) -> OvsControl {
-    OvsControl::connect(ovs.client(), Some(ovs.ns.open())).unwrap()
+    OvsControl::connect(ovs.client(), Some(opened(&ovs.ns))).unwrap()
 }
 
 fn all(bridge: &str) -> MirrorSpec {
@@ -50,8 +47,8 @@ fn configuration(ovs: &Ovs) -> Tables {
     tables.into_iter().map(list).collect()
 }
 
-fn links(ns: &NetNs) -> Vec<String> {
-    let links: Json = serde_json::from_str(&ns.ip(&["-j", "link"])).unwrap();
+fn links(ns: &Net) -> Vec<String> {
+    let links: Json = serde_json::from_str(&ns.ip("-j link")).unwrap();
     let links = links.as_array().unwrap().iter();
     links
         .map(|link| link["ifname"].as_str().unwrap().to_owned())
@@ -63,46 +60,29 @@ struct Lab {
     ovs: Ovs,
     sender: UdpSocket,
     receiver: UdpSocket,
-    _ends: [NetNs; 2],
+    _ends: [Net; 2],
 }
 
 impl Lab {
     fn new() -> Self {
-        let (ovs, ends) = (Ovs::new(), [NetNs::new(), NetNs::new()]);
+        let (ovs, ends) = (Ovs::new(), [Net::new(), Net::new()]);
         ovs.add_bridge("br0");
         for (ns, port, number) in [(&ends[0], "pa", 1), (&ends[1], "pb", 2)] {
             let mac = |number| format!("02:00:00:00:00:0{number}");
             let address = |number| format!("192.0.2.{number}");
-            ovs.ns.ip(&[
-                "link", "add", port, "type", "veth", "peer", "eth0", "netns", &ns.name,
-            ]);
-            ovs.ns.ip(&["link", "set", port, "up"]);
-            ns.ip(&["link", "set", "eth0", "address", &mac(number), "up"]);
-            ns.ip(&[
-                "addr",
-                "add",
-                &format!("{}/24", address(number)),
-                "dev",
-                "eth0",
-            ]);
-            let other = 3 - number;
-            ns.ip(&[
-                "neigh",
-                "add",
-                &address(other),
-                "lladdr",
-                &mac(other),
-                "dev",
-                "eth0",
-            ]);
+            let end = format!("eth0 address {}", mac(number));
+            ovs.ns.pair(port, ns, &end);
+            ns.ip(&format!("addr add {}/24 dev eth0", address(number)));
+            let (other, at) = (address(3 - number), mac(3 - number));
+            ns.ip(&format!("neigh add {other} lladdr {at} dev eth0"));
             // The userspace datapath does not finish checksums of packets that it forwards.
-            ns.exec(&["ethtool", "-K", "eth0", "tx", "off"]);
+            ns.ethtool("eth0", "tx off");
             ovs.vsctl(&["add-port", "br0", port]);
         }
         // One pair for all, so that all packets are of one flow.
-        let open = |ns: &NetNs, address| ns.open().enter(|| UdpSocket::bind(address));
-        let sender = open(&ends[0], "192.0.2.1:7778").unwrap().unwrap();
-        let receiver = open(&ends[1], "192.0.2.2:7777").unwrap().unwrap();
+        let open = |ns: &Net, address| ns.inside(|| UdpSocket::bind(address)).unwrap();
+        let sender = open(&ends[0], "192.0.2.1:7778");
+        let receiver = open(&ends[1], "192.0.2.2:7777");
         let patience = Some(Duration::from_secs(10));
         receiver.set_read_timeout(patience).unwrap();
         Self {
@@ -129,82 +109,46 @@ impl Lab {
     /// its datapath does. Returns when they have got all that was sent: how many packets.
     fn warm_up(&self, interfaces: &[&str]) -> u64 {
         let mut sent = 1;
-        eventually("mirrored packets", || {
+        wait_until("mirrored packets", || {
             self.send(1);
             sent += 1;
-            interfaces.iter().all(|name| self.received(name) > 0)
+            interfaces
+                .iter()
+                .all(|name| self.received(name).packets > 0)
         });
         // A copy may come long after its packet, but not after that of a later one: this one is known by its length.
-        let before: Vec<_> = interfaces
-            .iter()
-            .map(|i| self.counter(i, "bytes"))
-            .collect();
+        let before: Vec<_> = interfaces.iter().map(|i| self.received(i).bytes).collect();
         let mut buffer = [0; 1400];
         self.sender.send_to(&buffer, "192.0.2.2:7777").unwrap();
         assert_eq!(self.receiver.recv(&mut buffer).unwrap(), buffer.len());
-        eventually("the last packet of the warm-up", || {
+        wait_until("the last packet of the warm-up", || {
             let mut all = interfaces.iter().zip(&before);
-            all.all(|(name, before)| self.counter(name, "bytes") > before + buffer.len() as u64)
+            all.all(|(name, before)| self.received(name).bytes > before + buffer.len() as u64)
         });
         sent
     }
 
-    /// Packets that an interface of the switch has received, as the kernel counts them.
-    fn received(&self, interface: &str) -> u64 {
-        self.counter(interface, "packets")
-    }
-
-    fn counter(&self, interface: &str, counter: &str) -> u64 {
-        let text = self.ovs.ns.ip(&["-j", "-s", "link", "show", interface]);
-        let links: Json = serde_json::from_str(&text).unwrap();
-        links[0]["stats64"]["rx"][counter].as_u64().unwrap()
+    /// What an interface of the switch has received, as the kernel counts it.
+    fn received(&self, interface: &str) -> Sum {
+        self.ovs.ns.counters(interface).rx
     }
 }
 
-/// Captures the payloads of UDP datagrams that come in at an interface.
-struct Capture {
-    child: Option<Child>,
-    file: PathBuf,
-}
-
-impl Capture {
-    fn start(lab: &Lab, interface: &str) -> Self {
-        let (file, log) = (lab.ovs.path("mirror.pcap"), lab.ovs.path("tcpdump.log"));
-        let text = file.to_str().unwrap();
-        let arguments = [
-            "tcpdump", "-i", interface, "-U", "-Z", "root", "-w", text, "udp",
-        ];
-        let child = lab.ovs.ns.spawn(&arguments, &log);
-        eventually("tcpdump listens", || {
-            std::fs::read_to_string(&log).is_ok_and(|text| text.contains("listening"))
-        });
-        Self {
-            child: Some(child),
-            file,
-        }
+/// Payloads of the UDP datagrams that were captured.
+fn payloads(capture: &Tcpdump) -> Vec<u32> {
+    let bytes = std::fs::read(capture.file()).unwrap();
+    let mut rest = bytes.get(24..).unwrap_or(&[]);
+    let mut found = Vec::new();
+    while rest.len() >= 16 {
+        let length = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+        let Some(packet) = rest.get(16..16 + length) else {
+            break;
+        };
+        // Ethernet, IPv4 without options, UDP.
+        found.push(u32::from_be_bytes(packet[42..46].try_into().unwrap()));
+        rest = &rest[16 + length..];
     }
-
-    fn payloads(&self) -> Vec<u32> {
-        let bytes = std::fs::read(&self.file).unwrap();
-        let mut rest = bytes.get(24..).unwrap_or(&[]);
-        let mut found = Vec::new();
-        while rest.len() >= 16 {
-            let length = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
-            let Some(packet) = rest.get(16..16 + length) else {
-                break;
-            };
-            // Ethernet, IPv4 without options, UDP.
-            found.push(u32::from_be_bytes(packet[42..46].try_into().unwrap()));
-            rest = &rest[16 + length..];
-        }
-        found
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        support::kill(&mut self.child);
-    }
+    found
 }
 
 #[test]
@@ -215,26 +159,26 @@ fn a_mirror_shows_each_packet_once_and_leaves_no_trace() {
     let mirror = control.mirror(&all("br0")).unwrap();
     assert_eq!(mirror.state(), MirrorState::Active);
     let sent = lab.warm_up(&[mirror.output()]);
-    let warm = lab.received(mirror.output());
-    let capture = Capture::start(&lab, mirror.output());
+    let warm = lab.received(mirror.output()).packets;
+    let capture = Tcpdump::start(&lab.ovs.ns, mirror.output(), &["udp"]);
     lab.send(1_000);
-    eventually("all are captured", || capture.payloads().len() >= 1_000);
-    assert_eq!(capture.payloads(), (0..1_000).collect::<Vec<_>>());
+    wait_until("all are captured", || payloads(&capture).len() >= 1_000);
+    assert_eq!(payloads(&capture), (0..1_000).collect::<Vec<_>>());
 
     // The kernel says the same, and Open vSwitch, which also counts what it mirrored before its port was there.
-    eventually("the mirror's own count", || {
+    wait_until("the mirror's own count", || {
         mirror
             .statistics()
             .is_some_and(|statistics| statistics.packets >= warm + 1_000)
     });
     let statistics = mirror.statistics().unwrap();
-    assert_eq!(lab.received(mirror.output()), warm + 1_000);
+    assert_eq!(lab.received(mirror.output()).packets, warm + 1_000);
     assert!(
         statistics.packets <= sent + 1_000,
         "{statistics:?} of {sent} and 1,000"
     );
     let early = statistics.packets - (warm + 1_000);
-    let bytes = lab.counter(mirror.output(), "bytes");
+    let bytes = lab.received(mirror.output()).bytes;
     assert_eq!(statistics.bytes, bytes + early * (14 + 20 + 8 + 4));
 
     drop(capture);
@@ -263,7 +207,8 @@ fn a_mirror_of_ports_shows_only_theirs() {
     let to_b = ports(&[], &["pb"]).unwrap();
     let either = ports(&["pa", "pb"], &["pa", "pb"]).unwrap();
     lab.warm_up(&[from_a.output(), to_b.output(), either.output()]);
-    let warm = [&from_a, &from_b, &to_b, &either].map(|mirror| lab.received(mirror.output()));
+    let warm =
+        [&from_a, &from_b, &to_b, &either].map(|mirror| lab.received(mirror.output()).packets);
     assert_eq!(warm[1], 0);
     lab.send(100);
     for ((mirror, more), warm) in [(&from_a, 100), (&from_b, 0), (&to_b, 100), (&either, 100)]
@@ -271,13 +216,15 @@ fn a_mirror_of_ports_shows_only_theirs() {
         .zip(warm)
     {
         let count = warm + more;
-        eventually("the packets", || lab.received(mirror.output()) >= count);
-        assert_eq!(lab.received(mirror.output()), count);
+        wait_until("the packets", || {
+            lab.received(mirror.output()).packets >= count
+        });
+        assert_eq!(lab.received(mirror.output()).packets, count);
     }
     // Its selection may go.
     assert_eq!(from_b.state(), MirrorState::Active);
     lab.ovs.vsctl(&["del-port", "pb"]);
-    eventually("it is noticed", || {
+    wait_until("it is noticed", || {
         from_b.state() == MirrorState::SelectionGone
     });
     assert_eq!(either.state(), MirrorState::Active);
@@ -315,12 +262,12 @@ fn a_mirror_may_come_while_packets_flow() {
     let mirror = control.mirror(&all("br0")).unwrap();
     // A flow that is known already goes its old way for a moment.
     lab.warm_up(&[mirror.output()]);
-    let before = lab.received(mirror.output());
+    let before = lab.received(mirror.output()).packets;
     lab.send(500);
-    eventually("all further ones", || {
-        lab.received(mirror.output()) >= before + 500
+    wait_until("all further ones", || {
+        lab.received(mirror.output()).packets >= before + 500
     });
-    assert_eq!(lab.received(mirror.output()), before + 500);
+    assert_eq!(lab.received(mirror.output()).packets, before + 500);
 }
 
 #[test]
@@ -334,28 +281,28 @@ fn somebody_elses_removal_is_noticed() {
         control.mirror(&all("br1")).unwrap(),
     );
     ovs.vsctl(&["clear", "bridge", "br0", "mirrors"]);
-    eventually("it is noticed", || one.state() == MirrorState::Removed);
+    wait_until("it is noticed", || one.state() == MirrorState::Removed);
     assert_eq!(two.state(), MirrorState::Active);
     // The rest of it goes with it.
     drop(one);
     assert_eq!(ovs.list("Interface", &["name"]).len(), 3);
     ovs.vsctl(&["del-br", "br1"]);
-    eventually("it is noticed", || two.state() == MirrorState::Removed);
+    wait_until("it is noticed", || two.state() == MirrorState::Removed);
     drop(two);
 
     // The database goes and comes back, the mirror with it.
     let three = control.mirror(&all("br0")).unwrap();
     ovs.kill_server();
-    eventually("it is noticed", || three.state() == MirrorState::Unknown);
+    wait_until("it is noticed", || three.state() == MirrorState::Unknown);
     assert!(control.mirror(&all("br0")).is_err());
     ovs.start_server();
-    eventually("it is there", || three.state() == MirrorState::Active);
+    wait_until("it is there", || three.state() == MirrorState::Active);
     let name = three.output().to_owned();
     assert!(links(&ovs.ns).contains(&name));
 
     // What ends without a connection is removed with the next one.
     ovs.kill_server();
-    eventually("it is noticed", || three.state() == MirrorState::Unknown);
+    wait_until("it is noticed", || three.state() == MirrorState::Unknown);
     drop(three);
     ovs.start_server();
     control
@@ -374,7 +321,7 @@ fn an_interface_that_open_vswitch_cannot_make_is_an_error_without_a_trace() {
     let before = configuration(&ovs);
     let mut config = ovs.client();
     config.limits.patience = Duration::from_secs(2);
-    let control = OvsControl::connect(config, Some(ovs.ns.open())).unwrap();
+    let control = OvsControl::connect(config, Some(opened(&ovs.ns))).unwrap();
     let error = control.mirror(&all("br0")).err().unwrap().to_string();
     assert!(error.contains("ovs-vswitchd"), "{error}");
     assert_eq!(configuration(&ovs), before);
@@ -382,7 +329,7 @@ fn an_interface_that_open_vswitch_cannot_make_is_an_error_without_a_trace() {
 
 /// A process that makes a mirror and an exporter.
 struct Other {
-    child: Option<Child>,
+    process: Process,
     output: String,
 }
 
@@ -399,29 +346,11 @@ impl Other {
             example.exists(),
             "`cargo test -p skua-ovsdb` builds {example:?}, `--test control` alone does not"
         );
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "ip", "netns", "exec", &ovs.ns.name])
-            .arg(example)
-            .args([&ovs.target().to_string(), "br0", sflow])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut output)
-            .unwrap();
-        assert!(!output.is_empty(), "the other process failed");
-        Self {
-            child: Some(child),
-            output: output.trim().to_owned(),
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        support::kill(&mut self.child);
+        let mut command = command(&ovs.ns, example.to_str().unwrap());
+        command.args([&ovs.target().to_string(), "br0", sflow]);
+        let mut process = Process::start(&mut command);
+        let output = process.line();
+        Self { process, output }
     }
 }
 
@@ -464,7 +393,7 @@ fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
         Other::start(&ovs, "127.0.0.1:10"),
         Other::start(&ovs, "127.0.0.1:11"),
     ];
-    let [mut first, mut second] = others;
+    let [first, second] = others;
     let mut both = vec![first.output.clone(), second.output.clone()];
     both.sort();
 
@@ -475,14 +404,14 @@ fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
     assert_eq!(theirs[0]["targets"], "127.0.0.1:11");
 
     // One is gone, also with its interface.
-    support::kill(&mut first.child);
+    drop(first.process);
     let control = control(&ovs);
     assert_eq!(mirrors(), [second.output.clone()]);
     assert!(!links(&ovs.ns).contains(&first.output));
     assert_eq!(sflow(), theirs);
 
     // So is the other; before it there was one that is gone, and before that somebody else's.
-    support::kill(&mut second.child);
+    drop(second.process);
     control.clean_up().unwrap();
     assert_eq!(sflow(), sflow_before);
     // The exporter that came back is a new row.
@@ -500,10 +429,7 @@ fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
     );
 
     // One that ends as it should leaves nothing.
-    let mut third = Other::start(&ovs, "127.0.0.1:12");
-    let mut child = third.child.take().unwrap();
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    Other::start(&ovs, "127.0.0.1:12").process.wait();
     assert_eq!(mirrors(), Vec::<String>::new());
     assert_eq!(sflow(), sflow_before);
 }
@@ -514,12 +440,7 @@ fn a_bridge_exports_its_flows_and_then_what_it_did_before() {
     let ovs = &lab.ovs;
     let control = control(ovs);
     let open = || {
-        let socket = ovs
-            .ns
-            .open()
-            .enter(|| UdpSocket::bind("127.0.0.1:0"))
-            .unwrap()
-            .unwrap();
+        let socket = ovs.ns.inside(|| UdpSocket::bind("127.0.0.1:0")).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
@@ -627,7 +548,7 @@ fn a_bridge_exports_its_flows_and_then_what_it_did_before() {
     assert_eq!(targets(), Some(("127.0.0.1:9".into(), 33)));
     let netflow = control.export("br0", &ours).unwrap();
     set(10);
-    eventually("it is noticed", || netflow.is_active() == Some(false));
+    wait_until("it is noticed", || netflow.is_active() == Some(false));
     netflow.restore().unwrap();
     assert_eq!(targets(), Some(("127.0.0.1:10".into(), 33)));
     assert!(control.export("br9", &ours).is_err());

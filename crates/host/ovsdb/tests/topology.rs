@@ -7,6 +7,7 @@ mod support;
 use serde_json::{Value as Json, json};
 use skua_discover::{Discovery, DiscoveryConfig};
 use skua_ovsdb::{OvsConfig, OvsTopology};
+use skua_testkit::lab::{Net, wait_until};
 use skua_topology::{
     Config, Delivery, Direction, Edge, Graph, IndexKey, Lookup, Map, Node, SharedGraph, Value,
 };
@@ -17,7 +18,7 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use support::{NetNs, Ovs, eventually, ids, map};
+use support::{Ovs, ids, map};
 
 const HOST: &str = "h";
 
@@ -364,7 +365,7 @@ fn a_random_script_leaves_the_graph_as_the_database_and_each_state_in_order() {
     let before = graph.read().export();
     let events = graph.write().subscribe(1 << 20);
     let topology = start(&ovs, &graph, |config| config.statistics = false);
-    eventually("connected", || topology.counters().connected);
+    wait_until("connected", || topology.counters().connected);
 
     let mut script = Script::new(&ovs, 4);
     let mut states: Vec<(String, Shape)> = Vec::new();
@@ -401,8 +402,8 @@ fn a_random_script_leaves_the_graph_as_the_database_and_each_state_in_order() {
 
 /// Makes nodes of the interfaces that the kernel has, and removes those of others: what the discovery
 /// of links does.
-fn discover(ns: &NetNs, graph: &SharedGraph) -> BTreeSet<String> {
-    let links: Json = serde_json::from_str(&ns.ip(&["-j", "link"])).unwrap();
+fn discover(ns: &Net, graph: &SharedGraph) -> BTreeSet<String> {
+    let links: Json = serde_json::from_str(&ns.ip("-j link")).unwrap();
     let mut there = BTreeSet::new();
     let mut graph = graph.write();
     for link in links.as_array().unwrap() {
@@ -456,7 +457,7 @@ fn interfaces_of_the_kernel_are_found_whichever_comes_first() {
         }
     }
     let kernel = discover(&ovs.ns, &graph);
-    eventually("nobody waits", || topology.counters().waiting == 0);
+    wait_until("nobody waits", || topology.counters().waiting == 0);
     assert_same(&ovs, &graph);
     let mut checked = 0;
     let interfaces = ovs.list("Interface", &["name", "type"]);
@@ -497,8 +498,7 @@ fn interfaces_of_the_kernel_are_found_whichever_comes_first() {
     assert!(checked >= 3, "only {checked} interfaces of the kernel");
 
     // What is no port any more gets its own type back.
-    ovs.ns
-        .ip(&["link", "add", "eth7", "type", "veth", "peer", "eth8"]);
+    ovs.ns.ip("link add eth7 type veth peer eth8");
     let bridge = shape_of(&ovs).into_keys().next().unwrap();
     ovs.vsctl(&["add-port", &bridge, "eth7"]);
     discover(&ovs.ns, &graph);
@@ -516,7 +516,7 @@ fn interfaces_of_the_kernel_are_found_whichever_comes_first() {
         });
         marked
     };
-    eventually("eth7 is as before", || marked() == Some(false));
+    wait_until("eth7 is as before", || marked() == Some(false));
 }
 
 #[test]
@@ -529,7 +529,7 @@ fn beside_the_discovery_of_links_each_interface_is_one_node() {
         ..DiscoveryConfig::default()
     };
     let start_discovery = || Discovery::start(settings, graph.clone());
-    let discovery = ovs.ns.open().enter(start_discovery).unwrap().unwrap();
+    let discovery = ovs.ns.inside(start_discovery).unwrap();
     let topology = start(&ovs, &graph, |config| {
         config.settle = Duration::from_secs(2);
     });
@@ -538,7 +538,7 @@ fn beside_the_discovery_of_links_each_interface_is_one_node() {
         script.step();
     }
     assert_same(&ovs, &graph);
-    eventually("nobody waits", || topology.counters().waiting == 0);
+    wait_until("nobody waits", || topology.counters().waiting == 0);
     assert_same(&ovs, &graph);
     let counters = topology.counters();
     assert!(counters.linked >= 3, "{counters:?}");
@@ -560,12 +560,14 @@ fn beside_the_discovery_of_links_each_interface_is_one_node() {
         nodes
     };
     let before = internal(&graph.read());
-    let kernel: Json = serde_json::from_str(&ovs.ns.ip(&["-j", "link"])).unwrap();
+    let kernel: Json = serde_json::from_str(&ovs.ns.ip("-j link")).unwrap();
     let mut links = kernel.as_array().unwrap().iter();
     let port = links.find_map(|link| before.get(link["ifname"].as_str().unwrap()));
     for change in ["add", "del"].repeat(5) {
-        ovs.ns
-            .ip(&["addr", change, "192.0.2.77/24", "dev", port.unwrap()]);
+        ovs.ns.ip(&format!(
+            "addr {change} 192.0.2.77/24 dev {}",
+            port.unwrap()
+        ));
         let event = events.next(Duration::from_secs(30));
         let Some(Delivery::Event(event)) = event else {
             panic!("{event:?}")
@@ -617,11 +619,11 @@ fn patch_ports_are_linked_once_both_name_each_other() {
     add("br1", "p1", "p0");
     assert_eq!(patches(), 1);
     ovs.vsctl(&["set", "interface", "p1", "options:peer=p9"]);
-    eventually("the edge goes", || patches() == 0);
+    wait_until("the edge goes", || patches() == 0);
     ovs.vsctl(&["set", "interface", "p1", "options:peer=p0"]);
-    eventually("the edge comes back", || patches() == 1);
+    wait_until("the edge comes back", || patches() == 1);
     ovs.vsctl(&["del-port", "p0"]);
-    eventually("the edge goes with its end", || patches() == 0);
+    wait_until("the edge goes with its end", || patches() == 0);
     // Names of nodes of both halves are found by their bridges.
     assert_same(&ovs, &graph);
     drop(topology);
@@ -657,7 +659,7 @@ fn a_database_that_was_away_is_brought_right() {
     assert_eq!(states(&graph), only("connected"));
 
     ovs.kill_server();
-    eventually("marked", || states(&graph) == only("disconnected"));
+    wait_until("marked", || states(&graph) == only("disconnected"));
     assert_eq!(shape(&graph.read()), known);
 
     // With the same content, and something new at once.
@@ -672,7 +674,7 @@ fn a_database_that_was_away_is_brought_right() {
         "datapath_type=netdev",
     ]);
     assert_same(&ovs, &graph);
-    eventually("marked", || states(&graph) == only("connected"));
+    wait_until("marked", || states(&graph) == only("connected"));
     assert_eq!(topology.counters().client.disconnections, 1);
 
     // Another database: what was known is gone, what is new is there.
@@ -688,7 +690,7 @@ fn a_database_that_was_away_is_brought_right() {
 
     // It stays away.
     ovs.kill_server();
-    eventually("forgotten", || shape(&graph.read()).is_empty());
+    wait_until("forgotten", || shape(&graph.read()).is_empty());
     assert_eq!(topology.counters().forgotten, 1);
     assert_eq!(
         graph.read().export().nodes.len(),
@@ -706,7 +708,7 @@ fn a_database_that_was_away_is_brought_right() {
     ovs.add_bridge("last");
     let _topology = start(&ovs, &graph, |_| {});
     assert_same(&ovs, &graph);
-    eventually("marked", || states(&graph) == only("connected"));
+    wait_until("marked", || states(&graph) == only("connected"));
 }
 
 #[test]
@@ -727,7 +729,7 @@ fn the_host_may_come_late_and_somebody_may_remove_what_is_ours() {
     };
     let owned = |id| {
         let names = || children(&graph.read(), id, "ownership");
-        eventually("the host has the bridge", || names().len() == 1);
+        wait_until("the host has the bridge", || names().len() == 1);
         assert_eq!(name(&names()[0]), "br0");
         let version = || {
             let mut found = None;
@@ -738,7 +740,7 @@ fn the_host_may_come_late_and_somebody_may_remove_what_is_ours() {
             });
             found
         };
-        eventually("its version", || version().as_deref() == Some("9.8.7"));
+        wait_until("its version", || version().as_deref() == Some("9.8.7"));
     };
     add("host");
     owned("host");
@@ -764,8 +766,8 @@ fn counters_are_shown_and_grow() {
         ".",
         "other_config:stats-update-interval=5000",
     ]);
-    ovs.ns.ip(&["link", "set", "br0", "up"]);
-    ovs.ns.ip(&["addr", "add", "192.0.2.1/24", "dev", "br0"]);
+    ovs.ns.ip("link set br0 up");
+    ovs.ns.ip("addr add 192.0.2.1/24 dev br0");
     let _topology = start(&ovs, &graph, |_| {});
     let metric = |key: &str| {
         let graph = graph.read();
@@ -773,7 +775,7 @@ fn counters_are_shown_and_grow() {
         let node = nodes.iter().find(|node| name(node) == "br0")?;
         node.lookup(key)?.as_int()
     };
-    eventually("counters", || metric("Ovs.Metric.RxPackets").is_some());
+    wait_until("counters", || metric("Ovs.Metric.RxPackets").is_some());
     let before = metric("Ovs.Metric.RxPackets").unwrap();
     // The bridge's own port: what the host sends, it receives.
     let send = || {
@@ -781,9 +783,9 @@ fn counters_are_shown_and_grow() {
         socket.set_broadcast(true)?;
         socket.send_to(b"hello", "192.0.2.255:9")
     };
-    assert_eq!(ovs.ns.open().enter(send).unwrap().unwrap(), 5);
-    eventually("more", || metric("Ovs.Metric.RxPackets") > Some(before));
-    eventually("what was added", || {
+    assert_eq!(ovs.ns.inside(send).unwrap(), 5);
+    wait_until("more", || metric("Ovs.Metric.RxPackets") > Some(before));
+    wait_until("what was added", || {
         metric("Ovs.LastUpdateMetric.RxPackets") > Some(0)
     });
     assert!(metric("Ovs.LastUpdateMetric.Last") > metric("Ovs.LastUpdateMetric.Start"));

@@ -6,9 +6,10 @@
 
 use std::{
     fs::File,
+    io::Write as _,
     os::{fd::AsFd as _, unix::fs::MetadataExt as _},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     sync::{
         Once,
         atomic::{AtomicU32, Ordering},
@@ -33,6 +34,16 @@ pub fn root_tests() -> bool {
     wanted
 }
 
+/// Version of the running kernel: 6 and 12 of `6.12.9-amd64`.
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|part| part.trim().parse());
+    (
+        numbers.next().unwrap().unwrap(),
+        numbers.next().unwrap().unwrap(),
+    )
+}
+
 /// Polls until something is there; fails when it does not come in a minute, which is far more than
 /// any machine needs.
 #[track_caller]
@@ -45,6 +56,12 @@ pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < patience, "no {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Polls until something is so; otherwise as [`wait_for`].
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for(what, || is_so().then_some(()));
 }
 
 /// Runs a program to its end, fails with its words when it fails, and gives back its output.
@@ -100,16 +117,16 @@ pub struct Net {
 }
 
 impl Net {
-    /// Names of this process's namespaces begin so.
+    /// Names of this process's namespaces begin so. Those of before are removed first.
     pub fn prefix() -> String {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(sweep);
         format!("{PREFIX}{}-", std::process::id())
     }
 
     /// One as the kernel makes it.
     pub fn bare() -> Self {
-        static SWEPT: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        SWEPT.call_once(sweep);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}{number}", Self::prefix());
         run(Command::new("ip").args(["netns", "add", &name]));
@@ -158,6 +175,20 @@ impl Net {
         run(Command::new("ip")
             .args(["-n", &self.name])
             .args(args.split_whitespace()))
+    }
+
+    /// Runs many commands of `ip`, one a line.
+    #[track_caller]
+    pub fn ip_batch(&self, lines: &str) {
+        let mut ip = Command::new("ip")
+            .args(["-n", &self.name, "-batch", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = ip.stdin.take().unwrap();
+        input.write_all(lines.as_bytes()).unwrap();
+        drop(input);
+        assert!(ip.wait().unwrap().success());
     }
 
     /// A program that is going to run inside. `nsenter` leaves /sys as it is, and the process is
@@ -216,8 +247,8 @@ impl Net {
 
     /// Waits until the kernel has noticed that an interface of a pair is up. Before that, IPv6 answers nobody.
     pub fn wait_up(&self, interface: &str) {
-        wait_for(&format!("carrier of {interface}"), || {
-            (self.link(interface)["operstate"] == "UP").then_some(())
+        wait_until(&format!("carrier of {interface}"), || {
+            self.link(interface)["operstate"] == "UP"
         });
     }
 

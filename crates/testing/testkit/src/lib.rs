@@ -7,6 +7,7 @@
 //!   `docs/accounting.md` speaks of. They are the same on every run and every machine.
 //! - [`broker::Broker`] is a real Kafka broker.
 //! - [`lab::Net`] is a network namespace, [`wire::Wire`] two of them and a wire with counters.
+//! - [`process::Process`] is a program that runs beside a test, [`process::Tcpdump`] one that captures.
 //! - [`damaged()`] holds capture files that a reader must refuse or warn about.
 
 pub mod access;
@@ -17,6 +18,7 @@ pub mod corpus;
 pub mod lab;
 pub mod layer;
 pub mod packet;
+pub mod process;
 pub mod random;
 pub mod scenario;
 pub mod scratch;

@@ -3,14 +3,8 @@
 use skua_inject::{
     Addresses, Frames, Injection, Job, Kind, Mac, Mode, Payload, Point, Template, flags,
 };
-use skua_testkit::lab::Net;
-use std::{
-    io::{BufRead as _, BufReader},
-    net::IpAddr,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use skua_testkit::{lab::Net, process::Tcpdump};
+use std::{net::IpAddr, process::Command, time::Duration};
 
 /// An interface to send from or to watch.
 pub fn point(net: &Net, interface: &str) -> Point {
@@ -137,66 +131,9 @@ pub fn carry_out(job: Job) -> skua_inject::Status {
     Injection::start(job).unwrap().wait(Duration::from_secs(60))
 }
 
-/// A tcpdump that writes what it sees on an interface into a file.
-pub struct Dump {
-    child: Child,
-    file: tempfile::NamedTempFile,
-}
-
-impl Dump {
-    pub fn start(net: &Net, interface: &str) -> Self {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut child = net
-            .command("tcpdump")
-            .args([
-                "--immediate-mode",
-                "-U",
-                "-p",
-                "-Z",
-                "root",
-                "-i",
-                interface,
-                "-w",
-            ])
-            .arg(file.path())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut told = BufReader::new(child.stderr.take().unwrap());
-        while !line.contains("listening on") {
-            line.clear();
-            assert!(told.read_line(&mut line).unwrap() > 0, "tcpdump ended");
-        }
-        // Whoever writes to a pipe that nobody reads is killed.
-        std::thread::spawn(move || std::io::copy(&mut told, &mut std::io::sink()));
-        Self { child, file }
-    }
-
-    /// Ends it, and gives the file when it has `packets` that a display filter matches.
-    pub fn finish(mut self, filter: &str, packets: usize) -> Dumped {
-        for _ in 0..200 {
-            let dumped = Dumped::read(self.file.path(), filter);
-            if dumped.0.len() >= packets {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        self.stop();
-        Dumped::read(self.file.path(), filter)
-    }
-
-    fn stop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Dump {
-    fn drop(&mut self) {
-        self.stop();
-    }
+/// Captures what passes an interface, and nothing that is for others.
+pub fn capture(net: &Net, interface: &str) -> Tcpdump {
+    Tcpdump::start(net, interface, &["--immediate-mode", "-p"])
 }
 
 /// Packets as tshark sees them: bytes, and whether checksums are right.
@@ -205,9 +142,12 @@ pub struct Dumped(pub Vec<(Vec<u8>, bool)>);
 const CHECKSUMS: [&str; 5] = ["ip", "tcp", "udp", "icmp", "icmpv6"];
 
 impl Dumped {
-    fn read(path: &Path, filter: &str) -> Self {
+    /// Ends a capture; the packets that a display filter matches.
+    pub fn read(mut capture: Tcpdump, filter: &str) -> Self {
+        capture.stop();
         let mut command = Command::new("tshark");
-        command.args(["-n", "-r"]).arg(path).args(["-Y", filter]);
+        command.args(["-n", "-r"]).arg(capture.file());
+        command.args(["-Y", filter]);
         for protocol in ["ip", "tcp", "udp"] {
             command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
         }

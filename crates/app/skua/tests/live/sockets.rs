@@ -3,58 +3,29 @@
 
 use std::{
     collections::HashMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{TcpListener, TcpStream, UdpSocket},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
 };
 
 use serde_json::Value;
+use skua_testkit::process::{Group, Process};
 
 use crate::lab::{Net, Skua, Wire, root_tests, skua, skua::parse_lines, wait_for};
 
-/// A program inside a namespace that ends with the value.
-pub struct Process(Child);
-
-impl Process {
-    /// Runs a script of Python; it has begun when it has written a line.
-    pub fn python(net: &Net, script: &str) -> Self {
-        let mut child = net
-            .command("python3")
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut began = [0; 1];
-        child
-            .stdout
-            .as_mut()
-            .unwrap()
-            .read_exact(&mut began)
-            .unwrap();
-        Self(child)
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a script of Python; it is ready when it has written a line.
+pub fn python(net: &Net, script: &str) -> Process {
+    Process::python(net, script, &[]).ready()
 }
 
 /// A server that answers `bytes` bytes to each connection.
 fn server(net: &Net, port: u16, bytes: usize) -> Process {
-    Process::python(
+    python(
         net,
         &format!(
             "import socket\n\
              s = socket.create_server(('10.7.0.2', {port}))\n\
-             print('on', flush=True)\n\
+             print('on')\n\
              while True:\n\
              \x20   c, _ = s.accept()\n\
              \x20   c.recv(100)\n\
@@ -123,7 +94,7 @@ fn connections_have_their_processes_and_numbers() {
         .partition(|s| s["local"]["address"] == "10.7.0.2");
     assert_eq!((servers.len(), clients.len()), (5, 5));
     for socket in &servers {
-        assert_eq!(socket["pid"], served.pid(), "{socket}");
+        assert_eq!(socket["pid"], served.id(), "{socket}");
         assert_eq!(socket["opened_by"], "remote");
         assert_eq!(socket["service"]["side"], "local");
         assert_eq!(socket["sent"]["bytes"], 100_000, "{socket}");
@@ -152,7 +123,7 @@ fn connections_have_their_processes_and_numbers() {
         .collect();
     assert_eq!(flows.len(), 5);
     for flow in &flows {
-        assert_eq!(flow["b"]["pid"], served.pid(), "{flow}");
+        assert_eq!(flow["b"]["pid"], served.id(), "{flow}");
         assert!(pids.contains(&flow["a"]["pid"].as_u64().unwrap()), "{flow}");
         assert_eq!(flow["service"]["side"], "b");
         assert_eq!(flow["service"]["by"], "kernel");
@@ -384,7 +355,7 @@ fn without_a_running_one_sockets_are_looked_at_on_the_spot() {
     );
     let found = parse_lines(&String::from_utf8(out.stdout).unwrap());
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0]["pid"], served.pid());
+    assert_eq!(found[0]["pid"], served.id());
     assert_eq!(found[0]["state"], "listen");
     // Who asks another host is not shown this one.
     for command in ["sockets", "services", "flows", "flows --since 1h"] {
@@ -420,7 +391,7 @@ fn without_rights_for_programs_sock_diag_serves() {
     let fallback = status["sockets"]["fallback"].as_str().unwrap();
     assert!(fallback.contains("CAP_SYS_ADMIN"), "{status}");
     let listening = get(&skua, "/api/sockets?listen=true&port=7600");
-    assert_eq!(listening[0]["pid"], served.pid(), "{listening:?}");
+    assert_eq!(listening[0]["pid"], served.id(), "{listening:?}");
     skua.stop();
 }
 
@@ -483,14 +454,14 @@ fn queries_find_the_sockets_that_ss_finds() {
     }
     let wire = wire();
     let skua = Skua::run(&wire.near, "--interface x0 --max-entries 1000");
-    let served = Process::python(
+    let served = python(
         &wire.near,
         "import socket, time\n\
          a = [socket.create_server(('10.7.0.2', 7900 + n)) for n in range(3)]\n\
          b = socket.create_server(('::', 7910), family=socket.AF_INET6)\n\
          c = socket.socket(type=socket.SOCK_DGRAM)\n\
          c.bind(('10.7.0.2', 7920))\n\
-         print('on', flush=True)\n\
+         print('on')\n\
          time.sleep(600)\n",
     );
     let query =
@@ -515,7 +486,7 @@ fn queries_find_the_sockets_that_ss_finds() {
         (seen == wanted).then_some(())
     });
     // The process has a node, which is the host's, and the same sockets.
-    let node = format!("G.V().Has('Type', 'process', 'PID', {})", served.pid());
+    let node = format!("G.V().Has('Type', 'process', 'PID', {})", served.id());
     wait_for("the process", || {
         let found = query(&node);
         (found.as_array()?.len() == 1).then_some(())
@@ -538,53 +509,13 @@ fn queries_find_the_sockets_that_ss_finds() {
     skua.stop();
 }
 
-/// A control group below the root of the unified hierarchy, else of version 1's `pids`: what a
-/// container is as far as its sockets go.
-pub struct Group(std::path::PathBuf);
-
-impl Group {
-    pub fn new(path: &str) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mounted = |wanted: fn(&str, &str) -> bool| {
-            mounts.lines().find_map(|line| {
-                let (place, kind) = line.split_once(" - ")?;
-                let mut kind = kind.split(' ');
-                wanted(kind.next()?, kind.nth(1)?).then(|| place.split(' ').nth(4))?
-            })
-        };
-        let root = mounted(|kind, _| kind == "cgroup2")
-            .or_else(|| mounted(|_, options| options.split(',').any(|name| name == "pids")))
-            .expect("no control groups are mounted");
-        let group = std::path::Path::new(root).join(path);
-        std::fs::create_dir(&group).unwrap();
-        Self(group)
-    }
-
-    /// Puts a process into it.
-    pub fn take(&self, process: &Process) {
-        std::fs::write(self.0.join("cgroup.procs"), process.pid().to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its processes may not be gone quite yet.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-}
-
-/// A client that calls once for each [`Process::go`].
+/// A client that calls once for each line that it gets.
 fn caller(net: &Net, port: u16) -> Process {
-    Process::python(
+    python(
         net,
         &format!(
             "import socket, sys\n\
-             print('on', flush=True)\n\
+             print('on')\n\
              for line in sys.stdin:\n\
              \x20   s = socket.create_connection(('10.7.0.2', {port}))\n\
              \x20   s.sendall(b'hello')\n\
@@ -592,12 +523,6 @@ fn caller(net: &Net, port: u16) -> Process {
              \x20   s.close()\n"
         ),
     )
-}
-
-impl Process {
-    pub fn go(&mut self) {
-        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    }
 }
 
 /// Podman's socket never answers, Docker's does. They end with the process that becomes `skua`.
@@ -654,14 +579,14 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
     let _served = server(&wire.near, 7700, 10);
     let mut callers = [caller(&wire.far, 7700), caller(&wire.far, 7700)];
     for (group, caller) in groups.iter().zip(&mut callers) {
-        group.take(caller);
-        caller.go();
+        group.add(caller);
+        caller.write_line("");
     }
 
     let path = "/api/sockets?closed=true&port=7700&protocol=tcp";
     let of = |pid: u32| get(&skua, &format!("{path}&pid={pid}"));
     let named = wait_for("the container's name", || {
-        of(callers[0].pid())
+        of(callers[0].id())
             .into_iter()
             .find(|socket| socket["container"] == "shop")
     });
@@ -678,7 +603,7 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
     assert_eq!(node["Container"]["ID"], docker, "{node}");
     assert_eq!(node["Container"]["Image"], "shop:1");
     assert_eq!(node["Container"]["Labels"]["tier"], "web");
-    assert_eq!(node["Container"]["InitProcessPID"], callers[0].pid());
+    assert_eq!(node["Container"]["InitProcessPID"], callers[0].id());
     let found = query("G.Flows().Has('Transport', 7700).Sockets().Values('Container')");
     let mut found: Vec<_> = found.as_array().unwrap().iter().collect();
     found.sort_by_key(|name| name.to_string());
@@ -688,7 +613,7 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
     );
     assert_eq!(past, serde_json::json!([7700]));
     // Nobody tells the other's name: it stays its id, and all goes on.
-    let nameless = of(callers[1].pid());
+    let nameless = of(callers[1].id());
     assert_eq!(nameless.len(), 1, "{nameless:?}");
     assert_eq!(nameless[0]["container"], podman);
     let found = get(&skua, &format!("{path}&container={}", &podman[..12]));
@@ -708,7 +633,7 @@ fn containers_have_names_and_a_runtime_that_hangs_holds_up_nothing() {
             .then_some(())
     });
     // One row, though its first connection came before its name.
-    callers[0].go();
+    callers[0].write_line("");
     let row = wait_for("the second connection", || {
         let rows: Vec<_> = get(&skua, "/api/dependencies?port=7700")
             .into_iter()
@@ -747,19 +672,19 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
     let nobody = skua_testkit::access::tokens_of(65_534);
     hidden.env("SKUA_API_TOKENS", nobody);
     let skua = Skua::run_command(&wire.near, &mut hidden);
-    let served = Process::python(
+    let served = python(
         &wire.near,
         "import ctypes, socket, time\n\
          ctypes.CDLL(None).prctl(15, b'a\\x1b[31m\\n,\"\\xff\\xe2\\x80\\xaex')\n\
          s = socket.create_server(('10.7.0.2', 7800))\n\
-         print('on', flush=True)\n\
+         print('on')\n\
          time.sleep(100)\n",
     );
     let name = "a\\x1b[31m\\x0a,\"\\xff\\u{202e}x";
     let found = get(&skua, "/api/sockets?listen=true&port=7800");
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0]["process"], name);
-    assert_eq!(found[0]["pid"], served.pid());
+    assert_eq!(found[0]["pid"], served.id());
     // Its path is what is hidden.
     let executable = found[0]["executable"].as_str().unwrap();
     assert!(!executable.contains('/'), "{executable}");
@@ -803,7 +728,7 @@ while times:
 const ANSWERS: &str = "
 import socket
 s = socket.create_server(('10.7.0.2', 7250), backlog=128)
-print('on', flush=True)
+print('on')
 while True:
     c, _ = s.accept()
     try:
@@ -827,7 +752,7 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
     wire.far.sysctl("ipv4/tcp_early_retrans", "0");
     wire.far
         .ip("route change 10.7.0.0/24 dev g0 src 10.7.0.1 rto_min 20s");
-    let server = Process::python(&wire.near, ANSWERS);
+    let server = python(&wire.near, ANSWERS);
     let skua = Skua::run(&wire.near, "--interface x0 --scan-interval 1s");
     let mut clients: Vec<Child> = (0..CLIENTS)
         .map(|number| {
@@ -859,7 +784,7 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
                 .id();
             named += usize::from(a["pid"] == client);
             if (a["pid"].is_u64() && a["pid"] != client)
-                || (b["pid"].is_u64() && b["pid"] != server.pid())
+                || (b["pid"].is_u64() && b["pid"] != server.id())
             {
                 wrong.push(flow);
             }
@@ -887,7 +812,7 @@ import os, socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
 s.bind(('10.7.0.2', 7260))
-print('on', flush=True)
+print('on')
 while True:
     _, peer = s.recvfrom(100)
     s.sendto(str(os.getpid()).encode(), peer)
@@ -900,7 +825,7 @@ for _ in range(40):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.connect(('10.7.0.2', 7260))
     s.send(b'x')
-    print(s.getsockname()[1], s.recv(100).decode(), flush=True)
+    print(s.getsockname()[1], s.recv(100).decode())
     kept.append(s)
 time.sleep(100)
 ";
@@ -911,29 +836,16 @@ fn udp_workers_that_wait_at_one_port_are_named_by_what_they_share() {
         return;
     }
     let wire = wire();
-    let workers: Vec<Process> = (0..4)
-        .map(|_| Process::python(&wire.near, WORKER))
-        .collect();
+    let workers: Vec<Process> = (0..4).map(|_| python(&wire.near, WORKER)).collect();
     let skua = Skua::run(&wire.near, "--interface x0 --scan-interval 1s");
     // Their sockets are known.
     let waiting = get(&skua, "/api/sockets?listen=true&port=7260");
     assert_eq!(waiting.len(), workers.len(), "{waiting:#?}");
-    let mut client = wire
-        .far
-        .command("python3")
-        .args(["-c", ASKS])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let answers = BufReader::new(client.stdout.take().unwrap());
-    let client = Process(client);
-    let answered: HashMap<u64, u64> = answers
-        .lines()
-        .take(40)
-        .map(|line| {
-            let line = line.unwrap();
-            let (port, pid) = line.split_once(' ').unwrap();
-            (port.parse().unwrap(), pid.parse().unwrap())
+    let mut client = Process::python(&wire.far, ASKS, &[]);
+    let answered: HashMap<u64, u64> = (0..40)
+        .map(|_| {
+            let numbers = client.numbers();
+            (numbers[0].into(), numbers[1].into())
         })
         .collect();
     let flows = wait_for("all conversations", || {
@@ -945,7 +857,7 @@ fn udp_workers_that_wait_at_one_port_are_named_by_what_they_share() {
     let mut shared = 0;
     for flow in &flows {
         let (a, b) = (&flow["a"], &flow["b"]);
-        assert_eq!(a["pid"], client.pid(), "{flow:#?}");
+        assert_eq!(a["pid"], client.id(), "{flow:#?}");
         assert_eq!(b["process"], waiting[0]["process"], "{flow:#?}");
         assert_eq!(b["user"], waiting[0]["user"], "{flow:#?}");
         // At each look a socket knows to whom it sent last; of the others nobody can tell from outside who answered.

@@ -4,9 +4,9 @@
 use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
+use skua_testkit::lab::root_tests;
 
 use crate::{
-    lab::root_tests,
     switch::Switch,
     truth::{Sent, Skua, recording, send, wait},
 };
@@ -140,16 +140,16 @@ fn captures_of_a_port_are_exact_and_come_and_go() {
     sees(&skua, &again, size(&frames));
 
     // The interface behind the port goes: that is said, and what was seen stays. It comes back.
-    switch.ns.ip("link del p1");
+    switch.net.ip("link del p1");
     let error = state(&skua, &again, "error")["Error"]
         .as_str()
         .unwrap()
         .to_owned();
     assert!(error.contains("net_af_packet0"), "{error}");
     assert_eq!(sum(&skua, &again), size(&frames));
-    switch.ns.ip("link add p1 type veth peer name q1");
-    switch.ns.ip("link set p1 up");
-    switch.ns.ip("link set q1 up");
+    switch.net.ip("link add p1 type veth peer name q1");
+    switch.net.ip("link set p1 up");
+    switch.net.ip("link set q1 up");
     state(&skua, &again, "active");
     let sent = &frames[..20];
     let inject = || {
@@ -157,7 +157,7 @@ fn captures_of_a_port_are_exact_and_come_and_go() {
         sent.iter()
             .for_each(|(_, frame)| device.sendpacket(&frame[..]).unwrap());
     };
-    switch.inside.enter(inject).unwrap();
+    switch.net.inside(inject);
     let (before, more) = (size(&frames), size(sent));
     sees(&skua, &again, (before.0 + more.0, before.1 + more.1));
 }

@@ -3,9 +3,9 @@
 use std::net::UdpSocket;
 
 use serde_json::{Value, json};
+use skua_testkit::lab::root_tests;
 
 use crate::{
-    lab::root_tests,
     switch::Switch,
     truth::{Skua, wait},
 };
@@ -48,7 +48,7 @@ fn what_a_receiver_loses_is_in_status_metrics_and_doctor() {
     let id = skua.create("netflow", "G.V().Has('Type', 'host')");
     let port = skua.active(&id)["Port"].as_u64().unwrap() as u16;
     let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
-    let socket = switch.inside.enter(bind).unwrap();
+    let socket = switch.net.inside(bind);
     let send = |bytes: &[u8]| socket.send_to(bytes, ("127.0.0.1", port)).unwrap();
     for number in 0..200 {
         match number % 2 {

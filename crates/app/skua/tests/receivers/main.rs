@@ -1,4 +1,4 @@
-//! Receivers with real senders: what they tell must be what was sent. Needs root, softflowd, Open
+//! Receivers with real senders: what they report must be what was sent. Needs root, softflowd, Open
 //! vSwitch, tcpdump, dumpcap and netcat.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -6,8 +6,6 @@
 mod collected;
 #[cfg(feature = "dpdk")]
 mod dpdk;
-#[path = "../../../../capture/link/tests/support/mod.rs"]
-mod lab;
 mod lost;
 mod ovs;
 mod pcapsocket;

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 use skua_probe::receive::{NetflowProbe, ReceiveCause, ReceiverConfig, SflowProbe};
+use skua_testkit::lab::root_tests;
 
 use crate::{
     collected::{Collected, collect},
-    lab::root_tests,
     switch::Switch,
 };
 
@@ -79,10 +79,7 @@ fn sflow_of_all_packets_is_exact() {
         return;
     }
     let switch = Switch::new("ovs-sflow");
-    let probe = switch
-        .inside
-        .enter(|| SflowProbe::start(config()).unwrap())
-        .unwrap();
+    let probe = switch.net.inside(|| SflowProbe::start(config()).unwrap());
     let counters = probe.counters();
     switch.vsctl(&format!(
         "-- --id=@s create sFlow agent=lo target=\"127.0.0.1:{}\" header=128 sampling=1 polling=1 \
@@ -114,10 +111,7 @@ fn sflow_of_one_in_eight_lies_within_the_bound() {
     const PACKETS: usize = 5_000;
     const BYTES: usize = 300;
     let switch = Switch::new("ovs-sampled");
-    let probe = switch
-        .inside
-        .enter(|| SflowProbe::start(config()).unwrap())
-        .unwrap();
+    let probe = switch.net.inside(|| SflowProbe::start(config()).unwrap());
     switch.vsctl(&format!(
         "-- --id=@s create sFlow agent=lo target=\"127.0.0.1:{}\" header=64 sampling={RATE} \
          polling=1 -- set bridge br0 sflow=@s",
@@ -162,10 +156,7 @@ fn netflow_5_is_exact() {
         return;
     }
     let switch = Switch::new("ovs-netflow");
-    let probe = switch
-        .inside
-        .enter(|| NetflowProbe::start(config()).unwrap())
-        .unwrap();
+    let probe = switch.net.inside(|| NetflowProbe::start(config()).unwrap());
     switch.vsctl(&format!(
         "-- --id=@n create NetFlow targets=\"127.0.0.1:{}\" active_timeout=1 \
          -- set bridge br0 netflow=@n",
@@ -187,10 +178,7 @@ fn ipfix_is_exact_at_both_ports() {
         return;
     }
     let switch = Switch::new("ovs-ipfix");
-    let probe = switch
-        .inside
-        .enter(|| NetflowProbe::start(config()).unwrap())
-        .unwrap();
+    let probe = switch.net.inside(|| NetflowProbe::start(config()).unwrap());
     switch.vsctl(&format!(
         "-- --id=@i create IPFIX targets=\"127.0.0.1:{}\" sampling=1 cache_active_timeout=1 \
          obs_domain_id=123 -- set bridge br0 ipfix=@i",

@@ -9,12 +9,13 @@ use std::{
 };
 
 use skua_probe::receive::{PcapSocketConfig, PcapSocketProbe, ReceiveCause};
-use skua_testkit::{corpus, named};
-
-use crate::{
-    collected::{Collected, Folder, collect, replay, sides},
-    lab::{TestNamespace, root_tests},
+use skua_testkit::{
+    corpus,
+    lab::{Net, root_tests},
+    named,
 };
+
+use crate::collected::{Collected, Folder, collect, replay, sides};
 
 fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -98,25 +99,15 @@ fn dumpcap_live_as_pcapng() {
         return;
     }
     const PACKETS: u64 = 200;
-    let ns = TestNamespace::new("rx-");
-    ns.ip("link set lo up");
-    let inside = ns.open();
-    let probe = inside.enter(|| start(|_| {})).unwrap();
+    let net = Net::with_ipv6();
+    let probe = net.inside(|| start(|_| {}));
     let command = format!(
         "dumpcap -q -i lo -f 'udp port 9000' -c {PACKETS} -w - 2>/dev/null | nc -N 127.0.0.1 {}",
         probe.address().port()
     );
-    let net = format!("--net=/run/netns/{}", ns.name);
-    let mut capture = Command::new("nsenter")
-        .args([&net, "sh", "-c", &command])
-        .spawn()
-        .unwrap();
-    let sender = inside
-        .enter(|| UdpSocket::bind("127.0.0.1:40000").unwrap())
-        .unwrap();
-    let sink = inside
-        .enter(|| UdpSocket::bind("127.0.0.1:9000").unwrap())
-        .unwrap();
+    let mut capture = net.command("sh").args(["-c", &command]).spawn().unwrap();
+    let sender = net.inside(|| UdpSocket::bind("127.0.0.1:40000").unwrap());
+    let sink = net.inside(|| UdpSocket::bind("127.0.0.1:9000").unwrap());
     // It ends when it has seen so many; when it begins it does not say.
     while capture.try_wait().unwrap().is_none() {
         let _ = sender.send_to(&[0; 100], sink.local_addr().unwrap());

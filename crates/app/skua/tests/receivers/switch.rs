@@ -9,14 +9,10 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use skua_link::Namespace;
+use skua_testkit::lab::{Net, run};
 
-use crate::{
-    collected::Folder,
-    lab::{TestNamespace, run},
-};
+use crate::collected::Folder;
 
-const PREFIX: &str = "rx-";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Packets under way at a time, fewer than any queue on the way holds.
 const WINDOW: usize = 16;
@@ -25,43 +21,29 @@ const WINDOW: usize = 16;
 pub struct Switch {
     folder: Folder,
     /// Where the switch runs.
-    pub ns: TestNamespace,
-    pub inside: Namespace,
-    _hosts: [TestNamespace; 2],
-    pub in_hosts: [Namespace; 2],
+    pub net: Net,
+    pub hosts: [Net; 2],
 }
 
 impl Switch {
     pub fn new(name: &str) -> Self {
-        let hosts = [TestNamespace::new(PREFIX), TestNamespace::new(PREFIX)];
-        let ns = TestNamespace::new(PREFIX);
-        for ns in hosts.iter().chain([&ns]) {
-            ns.exec(
-                "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
-            );
-            ns.ip("link set lo up");
-        }
+        let hosts = [Net::new(), Net::new()];
+        let net = Net::new();
         for (number, host) in hosts.iter().enumerate() {
             let (own, other) = (number + 1, 2 - number);
-            host.ip(&format!(
-                "link add port address 02:00:00:00:00:0{own} type veth peer name p{own} netns {}",
-                ns.name
-            ));
+            let end = format!("port address 02:00:00:00:00:0{own}");
+            host.pair(&end, &net, &format!("p{own}"));
             // The datapath takes frames as they are: what a card would have to fill in must be there.
-            host.exec("ethtool -K port tx off gso off tso off");
+            host.ethtool("port", "tx off gso off tso off");
             host.ip(&format!("addr add 10.79.0.{own}/24 dev port"));
-            host.ip("link set port up");
             host.ip(&format!(
                 "neigh add 10.79.0.{other} lladdr 02:00:00:00:00:0{other} dev port"
             ));
-            ns.ip(&format!("link set p{own} up"));
         }
         let switch = Self {
             folder: Folder::new(name),
-            inside: ns.open(),
-            in_hosts: [hosts[0].open(), hosts[1].open()],
-            ns,
-            _hosts: hosts,
+            net,
+            hosts,
         };
         switch.start();
         switch
@@ -73,13 +55,12 @@ impl Switch {
 
     /// Runs a program of Open vSwitch in the switch's namespace, its arguments split at spaces.
     fn ovs(&self, command: &str) -> String {
-        let net = format!("--net=/run/netns/{}", self.ns.name);
-        let folder = self.folder.0.display();
-        let environment = ["RUN", "LOG", "DB"].map(|name| format!("OVS_{name}DIR={folder}"));
-        let mut all = vec![net.as_str(), "env"];
-        all.extend(environment.iter().map(String::as_str));
-        all.extend(command.split_whitespace());
-        run("nsenter", &all)
+        let mut words = command.split_whitespace();
+        let mut command = self.net.command(words.next().unwrap());
+        for name in ["RUN", "LOG", "DB"] {
+            command.env(format!("OVS_{name}DIR"), &self.folder.0);
+        }
+        run(command.args(words))
     }
 
     fn start(&self) {
@@ -114,17 +95,14 @@ impl Switch {
 
     /// ifIndex of the port of a host, 1 or 2.
     pub fn ifindex(&self, host: u8) -> u64 {
-        let text = self.ns.ip(&format!("-o link show p{host}"));
-        text.split(':').next().unwrap().parse().unwrap()
+        self.net.ifindex(&format!("p{host}")).into()
     }
 
     /// The first host sends datagrams with so many bytes from a port to port 9000 of the second,
     /// which answers each. Every packet arrives.
     pub fn talk(&self, packets: usize, bytes: usize, port: u16) {
         let bind = |host: usize, address: String| {
-            let socket = self.in_hosts[host]
-                .enter(|| UdpSocket::bind(address).unwrap())
-                .unwrap();
+            let socket = self.hosts[host].inside(|| UdpSocket::bind(address).unwrap());
             socket
                 .set_read_timeout(Some(Duration::from_millis(100)))
                 .unwrap();
@@ -151,8 +129,8 @@ impl Switch {
                 }
                 for _ in 0..window {
                     // Ports need a moment at the start.
-                    let looks = (0..100).find(|_| client.recv(&mut buffer).is_ok());
-                    assert!(looks.is_some(), "a packet was lost at the switch");
+                    let answered = (0..100).any(|_| client.recv(&mut buffer).is_ok());
+                    assert!(answered, "a packet was lost at the switch");
                 }
                 left -= window;
             }

@@ -1,16 +1,15 @@
 //! A capture's flows as NetFlow 5, received by a capture of our own and by nfcapd.
 
-use std::{
-    fs,
-    process::{Child, Command},
-    time::Duration,
+use std::{fs, process::Command, time::Duration};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use skua_testkit::{
+    lab::root_tests,
+    process::{Process, Tcpdump},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-
 use crate::{
-    lab::root_tests,
     switch::Switch,
     truth::{Knows, Skua, Talk, command, recording, send, wait},
 };
@@ -48,7 +47,7 @@ fn ip(talk: Talk) -> Talk {
 
 /// nfcapd on a free port, which writes to a folder.
 struct Nfcapd {
-    child: Child,
+    process: Process,
     port: Value,
 }
 
@@ -62,38 +61,27 @@ impl Nfcapd {
                 .unwrap()
                 .port()
         };
-        let port = switch.inside.enter(free).unwrap();
+        let port = switch.net.inside(free);
         let folder = switch.path("nfcapd");
         fs::create_dir(&folder).unwrap();
-        let child = command(switch, "nfcapd")
-            .args([
-                "-w",
-                &folder,
-                "-p",
-                &port.to_string(),
-                "-b",
-                "127.0.0.1",
-                "-t",
-                "3600",
-            ])
-            .spawn()
-            .unwrap();
+        let mut nfcapd = command(switch, "nfcapd");
+        nfcapd.args(["-w", &folder, "-p", &port.to_string()]);
+        nfcapd.args(["-b", "127.0.0.1", "-t", "3600"]);
+        let process = Process::start(&mut nfcapd);
         let bound = format!("127.0.0.1:{port}");
         wait("nfcapd", || {
-            let sockets = switch.ns.exec("ss -Hlnu");
+            let sockets = switch.net.exec("ss -Hlnu");
             sockets.contains(&bound).then_some(()).ok_or(json!(sockets))
         });
         Some(Self {
-            child,
+            process,
             port: json!(port),
         })
     }
 
     /// Ends it: packets and bytes of the recording's addresses that it has seen.
     fn sum(mut self, switch: &Switch) -> (u64, u64) {
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        self.child.wait().unwrap();
+        self.process.end(Signal::TERM);
         let output = Command::new("nfdump")
             .args([
                 "-R",
@@ -113,14 +101,6 @@ impl Nfcapd {
             let mut next = || number(words.next().unwrap());
             (sum.0 + next(), sum.1 + next())
         })
-    }
-}
-
-impl Drop for Nfcapd {
-    fn drop(&mut self) {
-        // Only after a failure is it still there.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -201,15 +181,7 @@ fn packets_are_sent_as_erspan() {
     let switch = Switch::new("erspan");
     let skua = Skua::run(&switch);
     // A collector is what hears GRE on loopback.
-    let file = switch.path("copies.pcap");
-    let mut heard = command(&switch, "tcpdump");
-    // Room for all of them.
-    heard.args(["-i", "lo", "-s", "2000", "-B", "16384", "-U", "-Z", "root"]);
-    heard.arg("-w");
-    heard.arg(&file).args(["-Q", "in", "ip proto 47"]);
-    let mut heard = heard.spawn().unwrap();
-    let there = || fs::exists(&file).unwrap();
-    wait("tcpdump", || there().then_some(()).ok_or(Value::Null));
+    let mut collector = Tcpdump::start(&switch.net, "lo", &["-Q", "in", "ip proto 47"]);
     let mut all = vec!["capture", "create", "--gremlin", ON_LINK];
     all.extend(["--target", "127.0.0.1/5", "--target-type", "ERSPANv1"]);
     all.extend(["--pollinginterval", "1", "--type"]);
@@ -225,24 +197,23 @@ fn packets_are_sent_as_erspan() {
         let mut last = 0;
         wait("all copies", || {
             std::thread::sleep(Duration::from_secs(1));
-            let told = sent(&skua, &id);
-            let lost = &told["lost"];
+            let status = sent(&skua, &id);
+            let lost = &status["lost"];
             assert_eq!(
                 (&lost["send_failed"], &lost["queue_full"]),
                 (&json!(0), &json!(0))
             );
-            let records = told["records"].as_u64().unwrap();
+            let records = status["records"].as_u64().unwrap();
             let done = records >= wanted && records == last;
             last = records;
-            done.then_some(()).ok_or(told)
+            done.then_some(()).ok_or(status)
         });
         skua.ask(&["capture", "delete", &id]);
     }
-    kill_process(Pid::from_child(&heard), Signal::INT).unwrap();
-    heard.wait().unwrap();
+    collector.stop();
     // As tshark understands them: the frames that were sent, each twice (one by each type).
     let mut tshark = Command::new("tshark");
-    tshark.arg("-r").arg(&file).args(["-Y"]);
+    tshark.arg("-r").arg(collector.file()).arg("-Y");
     tshark.arg("erspan.spanid == 5 && (ip.addr == 10.99.0.0/24 || ipv6.addr == fd99::/64)");
     tshark.args(["-T", "fields", "-e", "frame.len", "-e", "_ws.malformed"]);
     let output = tshark.output().unwrap();

@@ -10,18 +10,23 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader, Read as _},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use skua_testkit::access::{BEARER, TOKEN, tokens};
-use skua_testkit::{Capture, Packet, Record, capture::Block, layer};
+use skua_testkit::{
+    Capture, Packet, Record,
+    access::{BEARER, TOKEN, tokens},
+    capture::Block,
+    lab::root_tests,
+    layer,
+    process::Process,
+};
 
-use crate::{lab::root_tests, switch::Switch};
+use crate::switch::Switch;
 
 /// Nothing takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -149,7 +154,7 @@ pub fn file(frames: &[Sent]) -> Vec<u8> {
 /// A `skua run` beside the switch.
 pub struct Skua<'a> {
     switch: &'a Switch,
-    child: Child,
+    process: Process,
     address: String,
 }
 
@@ -165,7 +170,8 @@ impl<'a> Skua<'a> {
             ),
             false => String::new(),
         };
-        let mut child = command(switch, skua_testkit::program!())
+        let mut command = command(switch, skua_testkit::program!());
+        command
             .args(["run", "--listen", "127.0.0.1:0", "--interface", "lo"])
             .env("SKUA_CONFIG", "/dev/null")
             .env("SKUA_HISTORY_DIRECTORY", "")
@@ -175,20 +181,16 @@ impl<'a> Skua<'a> {
             .env(
                 "SKUA_OVS_TARGET",
                 format!("unix:{}", switch.path("db.sock")),
-            )
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
+            );
+        let mut process = Process::start(&mut command);
+        let line = process.line();
         let (_, rest) = line
             .split_once("http://")
             .unwrap_or_else(|| panic!("{line}"));
         let address = rest.split('/').next().unwrap().to_owned();
         Self {
             switch,
-            child,
+            process,
             address,
         }
     }
@@ -278,7 +280,7 @@ impl<'a> Skua<'a> {
                 .unwrap();
             answer.body_mut().read_to_string().unwrap()
         };
-        self.switch.inside.enter(get).unwrap()
+        self.switch.net.inside(get)
     }
 
     pub fn upload(&self, file: &[u8]) -> Value {
@@ -290,23 +292,20 @@ impl<'a> Skua<'a> {
             let mut answer = request.send(file).unwrap();
             answer.body_mut().read_to_string().unwrap()
         };
-        serde_json::from_str(&self.switch.inside.enter(post).unwrap()).unwrap()
+        serde_json::from_str(&self.switch.net.inside(post)).unwrap()
     }
 }
 
 impl Drop for Skua<'_> {
     fn drop(&mut self) {
-        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
-        let _ = kill_process(pid, Signal::INT);
-        let _ = self.child.wait();
+        // It removes what it made.
+        self.process.end(Signal::INT);
     }
 }
 
 /// A program in the switch's namespace, with its own process.
 pub fn command(switch: &Switch, program: &str) -> Command {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", switch.ns.name));
-    command.arg(program);
+    let mut command = switch.net.command(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SKUA_") {
             command.env_remove(name);
@@ -316,10 +315,10 @@ pub fn command(switch: &Switch, program: &str) -> Command {
 }
 
 /// Waits for a value; what is there instead is shown when it does not come.
-pub fn wait<T>(what: &str, mut look: impl FnMut() -> Result<T, Value>) -> T {
+pub fn wait<T>(what: &str, mut poll: impl FnMut() -> Result<T, Value>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
-        match look() {
+        match poll() {
             Ok(value) => return value,
             Err(found) if Instant::now() > end => panic!("never: {what}: {found:#}"),
             Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -368,47 +367,34 @@ impl Knows {
 
 /// `tcpdump -w -` into a port.
 struct Dump {
-    tcpdump: Child,
-    netcat: Child,
+    tcpdump: Process,
+    netcat: Process,
 }
 
 impl Dump {
     fn start(switch: &Switch, port: &Value) -> Self {
-        let mut tcpdump = command(switch, "tcpdump")
-            .args(["-i", "p1", "--nano", "-U", "-w", "-"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let netcat = command(switch, "nc")
-            .args(["-N", "127.0.0.1", &port.to_string()])
-            .stdin(tcpdump.stdout.take().unwrap())
-            .spawn()
-            .unwrap();
-        let mut err = BufReader::new(tcpdump.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on") {
-            line.clear();
-            assert!(err.read_line(&mut line).unwrap() > 0, "tcpdump ended");
-        }
-        // Read to its end, so that it never waits for us.
-        thread::spawn(move || err.read_to_string(&mut line));
+        let mut tcpdump = command(switch, "tcpdump");
+        tcpdump.args(["-i", "p1", "--nano", "-U", "-w", "-"]);
+        let mut tcpdump = Process::with_messages(tcpdump.stdout(Stdio::piped()));
+        let mut netcat = command(switch, "nc");
+        netcat.args(["-N", "127.0.0.1", &port.to_string()]);
+        let netcat = Process::with_messages(netcat.stdin(tcpdump.output()));
+        tcpdump.wait_for_line("listening on");
         Self { tcpdump, netcat }
     }
 
-    fn stop(mut self) {
-        let pid = Pid::from_raw(self.tcpdump.id() as i32).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
-        self.tcpdump.wait().unwrap();
-        assert!(self.netcat.wait().unwrap().success());
+    fn stop(self) {
+        self.tcpdump.signal(Signal::INT);
+        self.tcpdump.wait();
+        self.netcat.wait();
     }
 }
 
 /// Puts a second bridge between the first and host 2.
 fn lengthen(switch: &Switch) {
-    switch.ns.ip("link add m0 type veth peer name m1");
-    switch.ns.ip("link set m0 up");
-    switch.ns.ip("link set m1 up");
+    switch.net.ip("link add m0 type veth peer name m1");
+    switch.net.ip("link set m0 up");
+    switch.net.ip("link set m1 up");
     switch.vsctl(
         "del-port br0 p2 -- add-port br0 m0 -- add-br br1 \
          -- set bridge br1 datapath_type=netdev -- add-port br1 m1 -- add-port br1 p2",
@@ -418,12 +404,10 @@ fn lengthen(switch: &Switch) {
 /// Sends frames from the host that each is of.
 pub fn send(switch: &Switch, frames: &[Sent]) {
     let open = |host: usize| {
-        switch.in_hosts[host]
-            .enter(|| {
-                let capture = pcap::Capture::from_device("port").unwrap();
-                capture.open().unwrap()
-            })
-            .unwrap()
+        switch.hosts[host].inside(|| {
+            let capture = pcap::Capture::from_device("port").unwrap();
+            capture.open().unwrap()
+        })
     };
     let mut hosts = [open(0), open(1)];
     for (host, frame) in frames {
@@ -589,7 +573,7 @@ fn what_is_left_of_a_killed_process_goes_and_what_does_not_fit_is_said() {
     let targets = || switch.vsctl("--bare --columns=targets list NetFlow");
     assert_ne!(targets().trim(), "127.0.0.1:9");
     // kill -9: nobody tidies up but who comes next.
-    skua.child.kill().unwrap();
+    skua.process.end(Signal::KILL);
     drop(skua);
     assert_eq!(made_of(&switch), [1, 0, 1]);
     let skua = Skua::run(&switch);

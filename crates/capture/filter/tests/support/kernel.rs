@@ -10,15 +10,6 @@ use libbpf_sys::*;
 use skua_filter::Insn;
 use skua_filter::insn::*;
 
-/// False if the environment forbids tests that need root; says so.
-pub fn allowed(test: &str) -> bool {
-    let forbidden = std::env::var_os("SKUA_NO_ROOT_TESTS").is_some_and(|value| value == "1");
-    if forbidden {
-        println!("{test}: skipped because of SKUA_NO_ROOT_TESTS=1");
-    }
-    !forbidden
-}
-
 /// How often to do something: a tenth in the emulated machines of the kernel matrix.
 pub fn rounds(count: u64) -> u64 {
     if std::env::var_os("SKUA_KERNEL_MATRIX").is_some() {
@@ -26,15 +17,6 @@ pub fn rounds(count: u64) -> u64 {
     } else {
         count
     }
-}
-
-/// True if the running kernel is of this version or newer.
-pub fn is_at_least(major: u32, minor: u32) -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
 
 /// A loaded program.

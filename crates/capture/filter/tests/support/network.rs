@@ -1,52 +1,12 @@
-//! A pair of network interfaces in a namespace of its own, which ends with the thread.
+//! Packet sockets, classifiers and maps of the kernel.
 #![allow(unsafe_code)]
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 
 use libbpf_sys::*;
 
 use super::kernel::Program;
-
-/// Moves this thread to a new network namespace and makes the pair `flt-a`, `flt-b` in it. Gives
-/// their interface indices.
-pub fn private_pair() -> (i32, i32) {
-    // SAFETY: takes no pointers; only this thread is moved.
-    let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-    assert_eq!(
-        result,
-        0,
-        "new network namespace: {}",
-        Error::last_os_error()
-    );
-    // Otherwise the kernel's own neighbour discovery would be counted too.
-    for scope in ["all", "default"] {
-        let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-        if std::path::Path::new(&path).exists() {
-            std::fs::write(path, "1").unwrap();
-        }
-    }
-    ip("link add flt-a type veth peer name flt-b");
-    ip("link set flt-a up");
-    ip("link set flt-b up");
-    (index(c"flt-a"), index(c"flt-b"))
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip")
-        .args(arguments.split(' '))
-        .status()
-        .unwrap();
-    assert!(status.success(), "ip {arguments}");
-}
-
-fn index(name: &std::ffi::CStr) -> i32 {
-    // SAFETY: the name is a string that ends with NUL.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    assert_ne!(index, 0, "{name:?}: {}", Error::last_os_error());
-    index as i32
-}
 
 /// A packet socket on one interface.
 pub struct PacketSocket(OwnedFd);

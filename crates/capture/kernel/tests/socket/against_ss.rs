@@ -13,7 +13,7 @@ use skua_socket::{SocketState, SocketUpdate};
 
 use crate::lab::*;
 
-/// A socket as `ss` tells it: its numbers by name, as text.
+/// A socket as `ss` prints it: its numbers by name, as text.
 #[derive(Debug)]
 struct Shown {
     state: SocketState,
@@ -160,7 +160,7 @@ fn differences(ours: &SocketUpdate, ss: &Shown, opened_here: bool) -> Vec<String
 }
 
 /// Connections from one process, one for each of the numbers of bytes on its command line, which
-/// stay open until it is told to end.
+/// stay open until a line comes.
 const OTHERS: &str = "
 import socket, sys
 connections = [socket.create_connection(('192.0.2.1', int(sys.argv[1]))) for _ in sys.argv[2:]]
@@ -223,7 +223,9 @@ fn a_look_equals_what_ss_shows() {
     let arguments: Vec<_> = std::iter::once(&*port)
         .chain(sizes.iter().map(String::as_str))
         .collect();
-    let mut scripts: Vec<_> = (0..3).map(|_| python(&b, OTHERS, &arguments)).collect();
+    let mut scripts: Vec<_> = (0..3)
+        .map(|_| Process::python(&b, OTHERS, &arguments))
+        .collect();
     let mut taken = Vec::new();
     for _ in 0..3 * sizes.len() {
         taken.push(here.accept().unwrap().0);
@@ -279,7 +281,7 @@ fn a_look_equals_what_ss_shows() {
         assert!(there_are >= count, "{wanted:?}: {there_are}");
     }
     for mut script in scripts {
-        script.tell("end");
+        script.write_line("end");
         script.wait();
     }
     drop((open, taken, fin_wait, closing, last_ack, sending, asking));

@@ -76,14 +76,14 @@ listener.setblocking(False)
 stop, ending = os.pipe()
 workers = []
 for _ in range(int(sys.argv[1])):
-    result, tell = os.pipe()
+    result, output = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ending)
         served, total = work(listener, stop)
-        os.write(tell, b'%d %d %d\\n' % (os.getpid(), served, total))
+        os.write(output, b'%d %d %d\\n' % (os.getpid(), served, total))
         os._exit(0)
-    os.close(tell)
+    os.close(output)
     workers.append((pid, result))
 print(listener.getsockname()[1])
 listener.close()
@@ -130,20 +130,17 @@ fn run(net: &Net, connections: usize, mut meanwhile: impl FnMut()) -> (Did, Did)
     net.sysctl("ipv4/ip_local_port_range", "1024 65535");
     // Where TIME-WAIT does not fit, the last FIN is answered by a RST.
     net.sysctl("ipv4/tcp_max_tw_buckets", "1000000");
-    let mut server = python(net, &format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
+    let mut server = Process::python(net, &format!("{RULES}{SERVER}"), &[&WORKERS.to_string()]);
     let port = server.numbers()[0];
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let count = connections / CLIENTS + usize::from(number < connections % CLIENTS);
             let address = format!("127.0.1.{}", number + 1);
             let arguments = [&*address, &port.to_string(), &count.to_string()];
-            python(net, &format!("{RULES}{CLIENT}"), &arguments)
+            Process::python(net, &format!("{RULES}{CLIENT}"), &arguments)
         })
         .collect();
-    while clients
-        .iter_mut()
-        .any(|c| c.child.try_wait().unwrap().is_none())
-    {
+    while clients.iter_mut().any(|c| c.is_running()) {
         meanwhile();
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -151,12 +148,12 @@ fn run(net: &Net, connections: usize, mut meanwhile: impl FnMut()) -> (Did, Did)
         .into_iter()
         .map(|mut client| {
             let said = client.numbers();
-            let pid = client.child.id();
+            let pid = client.id();
             client.wait();
             (pid, (said[0] as usize, said[1].into()))
         })
         .collect();
-    server.tell("end");
+    server.write_line("end");
     let accepted = (0..WORKERS)
         .map(|_| {
             let said = server.numbers();
@@ -233,14 +230,14 @@ fn each_connection_of_several_processes_is_there_exactly_once() {
     let count = connections();
     let mut watch = Watch::with(&[&net], roomy());
     let mut updates = Vec::new();
-    let did = run(&net, count, || watch.take(&mut updates));
+    let did = run(&net, count, || watch.read_ended(&mut updates));
     let deadline = Instant::now() + PATIENCE;
     while updates.len() < 2 * count && Instant::now() < deadline {
-        watch.take(&mut updates);
+        watch.read_ended(&mut updates);
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(100));
-    watch.take(&mut updates);
+    watch.read_ended(&mut updates);
     assert_eq!(watch.tracer.losses(), Default::default());
     updates.retain(|u| u.state != SocketState::Listen);
     assert_eq!(updates.len(), 2 * count);
@@ -304,7 +301,7 @@ fn what_finds_no_room_in_the_ring_is_counted() {
     assert_eq!(check(&second), did);
     // What was there before it was full is there still, and whole.
     let mut kept = Vec::new();
-    small.take(&mut kept);
+    small.read_ended(&mut kept);
     kept.retain(ours);
     assert!(kept.len() < 1000);
     check(&kept);

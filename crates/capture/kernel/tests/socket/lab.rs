@@ -1,16 +1,15 @@
 //! Network namespaces, and a tracer that is asked for their sockets only.
 
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{Read as _, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-    process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
 
 use skua_kernel::socket::{SocketTracer, SocketTracerConfig};
 use skua_socket::{Opener, PairUpdate, SocketState, SocketUpdate, Task};
-pub use skua_testkit::lab::Net;
+pub use skua_testkit::{lab::Net, process::Process};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,59 +30,6 @@ pub fn pair() -> (Net, Net) {
 /// A namespace as records name it.
 pub fn number(net: &Net) -> u32 {
     net.inode() as u32
-}
-
-/// Runs a Python program inside, which tells us lines and may wait for ours.
-pub fn python(net: &Net, program: &str, arguments: &[&str]) -> Script {
-    let mut child = net
-        .command("/usr/bin/python3")
-        .args(["-u", "-c", program])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap());
-    Script { child, lines }
-}
-
-/// A process of ours; killed when dropped.
-pub struct Script {
-    pub child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Script {
-    /// The next line that it prints.
-    pub fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    /// The next line as numbers.
-    pub fn numbers(&mut self) -> Vec<u32> {
-        let line = self.line();
-        line.split_whitespace()
-            .map(|n| n.parse().unwrap_or_else(|_| panic!("{line:?}")))
-            .collect()
-    }
-
-    pub fn tell(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    pub fn wait(mut self) {
-        self.child.stdin = None;
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A tracer of some namespaces.
@@ -110,7 +56,7 @@ impl Watch {
         let mut updates = Vec::new();
         let deadline = Instant::now() + PATIENCE;
         while updates.len() < count {
-            self.take(&mut updates);
+            self.read_ended(&mut updates);
             assert!(
                 Instant::now() < deadline,
                 "only {} of {count}: {updates:#?}, {:?}",
@@ -120,11 +66,11 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(100));
-        self.take(&mut updates);
+        self.read_ended(&mut updates);
         updates
     }
 
-    pub fn take(&mut self, updates: &mut Vec<SocketUpdate>) {
+    pub fn read_ended(&mut self, updates: &mut Vec<SocketUpdate>) {
         self.tracer
             .ended(&mut |update| {
                 if self.nets.contains(&update.netns) {

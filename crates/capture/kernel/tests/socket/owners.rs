@@ -132,7 +132,7 @@ for pid in workers:
 fn pre_forked(how: &str) {
     let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut script = python(&net, PRE_FORKED, &[how]);
+    let mut script = Process::python(&net, PRE_FORKED, &[how]);
     let [port, master] = script.numbers()[..] else {
         panic!()
     };
@@ -208,7 +208,7 @@ os.waitpid(child, 0)
 fn a_descriptor_is_passed_to_another_process() {
     let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut script = python(&net, PASSING, &[]);
+    let mut script = Process::python(&net, PASSING, &[]);
     let [port, parent, child] = script.numbers()[..] else {
         panic!()
     };
@@ -261,7 +261,7 @@ os.waitpid(child, 0)
 #[test]
 fn older_than_the_tracer() {
     let net = Net::with_ipv6();
-    let mut script = python(&net, INHERITING, &[]);
+    let mut script = Process::python(&net, INHERITING, &[]);
     let parent = script.numbers()[0];
     let mut watch = Watch::new(&[&net]);
     let listening = watch.open_one(SocketState::Listen);
@@ -290,13 +290,13 @@ fn older_than_the_tracer() {
     assert_eq!(connection(Opener::Local), (5, 3));
     assert_eq!(connection(Opener::Remote), (3, 5));
     // A child that inherited started last.
-    script.tell("fork");
+    script.write_line("fork");
     let child = script.numbers()[0];
     let open = watch.open();
     assert!(open.iter().all(|u| u.task.pid == child), "{open:#?}");
-    script.tell("close");
+    script.write_line("close");
     assert_eq!(script.line(), "closed");
-    script.tell("exit");
+    script.write_line("exit");
     script.wait();
     let ended = watch.ended(3);
     assert_eq!(ended.len(), 3);
@@ -344,7 +344,10 @@ sys.stdin.readline()
 fn listeners_that_share_a_port() {
     let net = Net::with_ipv6();
     let mut watch = Watch::new(&[&net]);
-    let mut scripts = [python(&net, REUSE_PORT, &[]), python(&net, REUSE_PORT, &[])];
+    let mut scripts = [
+        Process::python(&net, REUSE_PORT, &[]),
+        Process::python(&net, REUSE_PORT, &[]),
+    ];
     let pids = [scripts[0].numbers()[0], scripts[1].numbers()[0]];
     let mut open = watch.open();
     open.retain(|u| u.state == SocketState::Listen);
@@ -466,7 +469,7 @@ fn a_child_of_ours_is_told_apart_by_its_start() {
     assert!(ended[0].task.start_ns < ended[1].task.start_ns);
 }
 
-/// The kernel gives the number again when it has come around; here it is told to.
+/// The kernel gives the number again when it has come around; here the test makes it do so.
 #[test]
 fn a_pid_that_is_used_again_is_another_process() {
     let net = Net::with_ipv6();

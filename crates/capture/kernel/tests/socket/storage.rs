@@ -61,7 +61,7 @@ fn make_and_drop(map: &OwnedFd, socket: &AtomicI32, ended: &AtomicBool) {
 
 #[test]
 fn a_socket_whose_storage_the_kernel_refuses_once_is_not_missed() {
-    /// As many until the kernel has refused often enough to tell.
+    /// As many until the kernel has refused often enough.
     const MOST: usize = 200_000;
     const ENOUGH: u64 = 200;
     let net = Net::with_ipv6();
@@ -92,7 +92,7 @@ fn a_socket_whose_storage_the_kernel_refuses_once_is_not_missed() {
                 }
             });
             made += 500;
-            watch.take(&mut updates);
+            watch.read_ended(&mut updates);
         }
         ended.store(true, Ordering::Relaxed);
     });

@@ -3,21 +3,14 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use skua_steer::{Detector, parse};
-use skua_testkit::Random;
+use skua_testkit::{Random, lab::kernel};
 
-/// Whether the kernel can take the program at all; on those before 5.12 it is told.
+/// Whether the kernel can run the program at all: those before 5.12 cannot.
 pub fn can_steer() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split('.')
-        .map_while(|part| part.parse::<u32>().ok());
-    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    let version = kernel();
     if version < (5, 12) {
         assert!(skua_kernel::steer::trial().is_err());
-        eprintln!(
-            "left out: {} has no bpf_check_mtu, steering needs 5.12",
-            release.trim()
-        );
+        eprintln!("left out: {version:?} has no bpf_check_mtu, steering needs 5.12");
     }
     version >= (5, 12)
 }

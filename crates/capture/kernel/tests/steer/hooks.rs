@@ -58,8 +58,8 @@ impl Host {
         }
     }
 
-    /// Takes so many in the pod.
-    fn take(&self, count: u32) {
+    /// Receives so many in the pod.
+    fn receive(&self, count: u32) {
         for _ in 0..count {
             let mut payload = [0; 64];
             let length = self.arrives.recv(&mut payload).expect("a steered packet");
@@ -132,15 +132,15 @@ fn each_hook_steers_and_stops_when_the_target_is_down() {
             .unwrap();
         // The first fills the ring.
         host.send(21);
-        host.take(20);
+        host.receive(20);
         assert_eq!(results(&steering, 21), (20, 0), "{}", hook.name());
-        // Nobody tells the program.
+        // Nobody notifies the program.
         host.pod.ip("link set vb0 down");
         host.send(20);
         assert_eq!(results(&steering, 41), (20, 20), "{}", hook.name());
         host.pod.ip("link set vb0 up");
         host.send(20);
-        host.take(20);
+        host.receive(20);
         assert_eq!(results(&steering, 61), (40, 20), "{}", hook.name());
         host.host.ip("link del pb0");
         host.send(20);

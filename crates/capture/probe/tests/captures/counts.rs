@@ -31,7 +31,7 @@ fn assert_all(what: &str, kind: Kind, seen: &Seen, counted: Counters, answered: 
     let sent = counted.tx + answered.dropped;
     assert_eq!(seen.in_flows(), counted.rx + sent, "{what} {kind:?}");
     assert_eq!(seen.seen(), seen.in_flows(), "{what} {kind:?}");
-    if kind.tells_directions() {
+    if kind.has_directions() {
         assert_eq!(seen.directions(), (counted.rx, sent), "{what} {kind:?}");
     }
     assert_eq!(seen.flows.len(), 1000, "{what} {kind:?}");

@@ -9,21 +9,15 @@ pub mod packet;
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader},
     os::{fd::AsFd as _, unix::net::UnixStream},
-    path::PathBuf,
-    process::{Child, Stdio},
     sync::mpsc,
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 pub use frame::Flow;
 pub use packet::{SendMode, Sender, Sent};
-use rustix::{
-    process::{Pid, Signal, kill_process},
-    thread::{CpuSet, sched_setaffinity},
-};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use skua_flow::{Counters as Counted, FlowKey};
 use skua_kernel::{HookKind, flow::FlowTableConfig};
 use skua_probe::{
@@ -35,6 +29,7 @@ use skua_probe::{
 pub use skua_testkit::{
     lab as net,
     lab::{Net, root_tests, wait_for},
+    process::Tcpdump,
     wire::{Counters, Sum, Wire},
 };
 
@@ -65,11 +60,9 @@ impl Kind {
         Self::PCAP,
     ];
 
-    /// Those of some that this kernel has; tells which it has not.
+    /// Those of some that this kernel has; prints which it has not.
     pub fn here(kinds: impl IntoIterator<Item = Self>) -> Vec<Self> {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-        let mut numbers = release.split(['.', '-']).map(|n| n.parse().unwrap_or(0));
-        let kernel: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+        let kernel = net::kernel();
         let there = |kind: &Self| {
             let since = match kind {
                 Self::Hook(HookKind::Tcx) => (6, 6),
@@ -86,8 +79,8 @@ impl Kind {
         kinds.into_iter().filter(there).collect()
     }
 
-    /// Whether it tells the two directions apart.
-    pub fn tells_directions(self) -> bool {
+    /// Whether it knows the directions of packets.
+    pub fn has_directions(self) -> bool {
         self != Self::PCAP
     }
 }
@@ -181,7 +174,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub fn take(&mut self, update: &skua_flow::FlowUpdate) {
+    pub fn add(&mut self, update: &skua_flow::FlowUpdate) {
         let kept = self.flows.entry(update.key).or_insert(FlowTotals {
             first_ns: u64::MAX,
             ..FlowTotals::default()
@@ -207,13 +200,13 @@ impl Seen {
 
     /// Received and sent packets in flows.
     pub fn directions(&self) -> (Sum, Sum) {
-        let mut ways = (Sum::ZERO, Sum::ZERO);
+        let mut sums = (Sum::ZERO, Sum::ZERO);
         for point in self.account.all_points() {
             assert_eq!(point.flows.mixed, Counted::default());
-            ways.0 += sum(point.flows.ingress);
-            ways.1 += sum(point.flows.egress);
+            sums.0 += sum(point.flows.ingress);
+            sums.1 += sum(point.flows.egress);
         }
-        ways
+        sums
     }
 
     /// The sums of flows are those of the points.
@@ -249,14 +242,14 @@ impl Running {
     pub fn start_in(net: Option<&Net>, wanted: &Wanted) -> Self {
         skua_kernel::capture_libbpf_log();
         let (end, caller) = UnixStream::pair().unwrap();
-        let (tell, told) = mpsc::channel();
+        let (started, handles) = mpsc::channel();
         let wanted = wanted.clone();
         let path = net.map(Net::path);
         let thread = std::thread::spawn(move || match path {
-            Some(path) => net::inside(&path, || run(&wanted, &caller, &tell)),
-            None => run(&wanted, &caller, &tell),
+            Some(path) => net::inside(&path, || run(&wanted, &caller, &started)),
+            None => run(&wanted, &caller, &started),
         });
-        let (points, packets) = told.recv_timeout(PATIENCE).expect("the probe starts");
+        let (points, packets) = handles.recv_timeout(PATIENCE).expect("the probe starts");
         Self {
             points,
             packets,
@@ -297,26 +290,25 @@ impl Drop for Running {
 
 type Handles = (Option<LivePoints>, Option<Packets>);
 
-fn run(wanted: &Wanted, caller: &UnixStream, tell: &mpsc::Sender<Handles>) -> Seen {
+fn run(wanted: &Wanted, caller: &UnixStream, started: &mpsc::Sender<Handles>) -> Seen {
     let mut probe = wanted.start().unwrap();
-    tell.send((probe.points(), probe.packets())).unwrap();
+    started.send((probe.points(), probe.packets())).unwrap();
     let mut seen = Seen::default();
     loop {
         match probe.wait(Some(caller.as_fd()), None).unwrap() {
             Wake::Caller => break,
-            wake => probe.drain(wake, &mut |update| seen.take(update)).unwrap(),
+            wake => probe.drain(wake, &mut |update| seen.add(update)).unwrap(),
         }
     }
-    probe.finish(&mut |update| seen.take(update)).unwrap();
+    probe.finish(&mut |update| seen.add(update)).unwrap();
     seen.account = probe.account();
     seen
 }
 
 /// The point of an interface.
 pub fn point(net: &Net, interface: &str) -> PointId {
-    use std::os::unix::fs::MetadataExt as _;
     PointId {
-        netns: std::fs::metadata(net.path()).unwrap().ino(),
+        netns: net.inode(),
         ifindex: net.ifindex(interface),
     }
 }
@@ -328,82 +320,13 @@ pub fn stay_on_one_cpu() {
     sched_setaffinity(None, &cpus).unwrap();
 }
 
-/// tcpdump on an interface.
-pub struct Tcpdump {
-    child: Child,
-    file: PathBuf,
-    words: BufReader<std::process::ChildStderr>,
-}
-
-impl Tcpdump {
-    pub fn start(net: &Net, interface: &str, arguments: &[&str]) -> Self {
-        let name = format!("{}-{interface}.pcap", net.name);
-        let file = std::env::temp_dir().join(name);
-        let mut child = net
-            .command("tcpdump")
-            .args([
-                "-i", interface, "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w",
-            ])
-            .arg(&file)
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut words = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on") {
-            line.clear();
-            assert!(words.read_line(&mut line).unwrap() > 0, "tcpdump ended");
-        }
-        Self { child, file, words }
+/// Ends a capture; the packets that it saw, and their lengths on the wire.
+pub fn captured(mut tcpdump: Tcpdump) -> Vec<(Vec<u8>, u32)> {
+    tcpdump.stop();
+    let mut file = CaptureFile::open(tcpdump.file()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = file.next_packet().unwrap() {
+        packets.push((packet.data.to_vec(), packet.wire_len));
     }
-
-    /// How many packets it has read, and how many its socket has taken. It says both when it is asked.
-    fn told(&mut self) -> Vec<u64> {
-        kill_process(Pid::from_child(&self.child), Signal::USR1).unwrap();
-        let mut line = String::new();
-        while !line.contains("captured") {
-            line.clear();
-            assert!(
-                self.words.read_line(&mut line).unwrap() > 0,
-                "tcpdump ended"
-            );
-        }
-        let numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
-        numbers.take(2).collect()
-    }
-
-    /// Ends it; the packets that it saw, and their lengths on the wire.
-    pub fn stop(mut self) -> Vec<(Vec<u8>, u32)> {
-        // Its ring hands a block over when it is full or some time old; what it has not read then is lost.
-        let end = Instant::now() + Duration::from_secs(20);
-        let mut before = Vec::new();
-        loop {
-            let told = self.told();
-            if (told == before && told[0] == told[1]) || Instant::now() > end {
-                break;
-            }
-            before = told;
-            std::thread::sleep(Duration::from_millis(300));
-        }
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        let mut words = String::new();
-        while self.words.read_line(&mut words).unwrap() > 0 {}
-        assert!(self.child.wait().unwrap().success(), "{words}");
-        assert!(words.contains("\n0 packets dropped by kernel"), "{words}");
-        let mut file = CaptureFile::open(&self.file).unwrap();
-        let mut packets = Vec::new();
-        while let Some(packet) = file.next_packet().unwrap() {
-            packets.push((packet.data.to_vec(), packet.wire_len));
-        }
-        packets
-    }
-}
-
-impl Drop for Tcpdump {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.file);
-    }
+    packets
 }

@@ -11,8 +11,8 @@ use skua_packet::{Frame, Level, Options, decode};
 use skua_probe::{PacketStream, PacketsConfig, PointState, Streamed, Wake};
 
 use crate::lab::{
-    Flow, Kind, PATIENCE, Running, SendMode, Sender, Sum, Tcpdump, Wanted, Wire, frame::Crowd,
-    point, root_tests, stay_on_one_cpu,
+    Flow, Kind, PATIENCE, Running, SendMode, Sender, Sum, Tcpdump, Wanted, Wire, captured,
+    frame::Crowd, point, root_tests, stay_on_one_cpu,
 };
 
 const DOT1Q: u16 = 0x8100;
@@ -88,7 +88,7 @@ fn the_first_packets_of_each_flow_are_those_that_tcpdump_saw() {
             scope.spawn(|| traffic(&wire, ways(kind)));
         });
         let mut expected: BTreeMap<_, Vec<(Vec<u8>, u32)>> = BTreeMap::new();
-        for (mut data, length) in tcpdump.stop() {
+        for (mut data, length) in captured(tcpdump) {
             let packets = expected.entry(conversation(&outer(&data))).or_default();
             if packets.len() < FIRST {
                 data.truncate(BYTES);
@@ -163,7 +163,7 @@ fn the_live_stream_is_what_tcpdump_sees() {
             "{kind:?}"
         );
         let tcpdump = Tcpdump::start(&wire.near, "x0", &[filter]);
-        // Before anybody watches: nobody is told of this.
+        // Before anybody watches: nobody gets these packets.
         let mut stream = capture.packets().watch(64 << 20);
         assert!(stream.started(PATIENCE), "{kind:?}");
         assert_eq!(capture.packets().watchers(), 1);
@@ -171,7 +171,7 @@ fn the_live_stream_is_what_tcpdump_sees() {
             scope.spawn(|| traffic(&wire, ways(kind)));
         });
         let live = read_all(&mut stream);
-        let expected = tcpdump.stop();
+        let expected = captured(tcpdump);
         assert!(live.len() > 700, "{kind:?}: {}", live.len());
         let at = live.iter().zip(&expected).position(|(a, b)| a != b);
         assert_eq!((live.len(), at), (expected.len(), None), "{kind:?}");
@@ -222,7 +222,7 @@ fn super_packets_are_seen_as_tcpdump_sees_them() {
         });
         let mut live = read_all(&mut stream);
         live.retain(|(data, _)| outer(data).proto == 6);
-        let mut expected = tcpdump.stop();
+        let mut expected = captured(tcpdump);
         // Both CPUs are at work, and between the two hooks packets may overtake each other.
         live.sort();
         expected.sort();
@@ -260,7 +260,7 @@ fn packets_that_find_no_room_are_counted() {
         wire.near.settled_counters("x0");
         let mut seen = crate::lab::Seen::default();
         probe
-            .drain(Wake::Interval, &mut |update| seen.take(update))
+            .drain(Wake::Interval, &mut |update| seen.add(update))
             .unwrap();
         let packets = probe.packets().unwrap();
         seen.account = probe.account();
@@ -277,7 +277,7 @@ fn packets_that_find_no_room_are_counted() {
         let sent = sender.send(100, |n| crowd.frame(100_000 + n as u32));
         wire.near.settled_counters("x0");
         assert_eq!(sent.sum.packets, 100);
-        probe.finish(&mut |update| seen.take(update)).unwrap();
+        probe.finish(&mut |update| seen.add(update)).unwrap();
         assert_eq!(packets.stats().kept, kept + 100, "{kind:?}");
     }
 }

@@ -12,41 +12,35 @@ use std::{
 use skua_link::Namespace;
 use skua_sockdiag::SockDiag;
 use skua_socket::SocketUpdate;
-
-use super::support::TestNamespace;
+use skua_testkit::lab::Net;
 
 /// A namespace with loopback up, and a probe in it.
 pub struct Host {
     pub namespace: Namespace,
     pub probe: SockDiag,
-    pub guard: TestNamespace,
+    pub net: Net,
 }
 
 impl Host {
     pub fn new() -> Self {
-        let guard = TestNamespace::new("sd-");
-        guard.ip("link set lo up");
-        let namespace = guard.open();
+        let net = Net::with_ipv6();
+        let namespace = net.inside(Namespace::own).unwrap();
         let probe = SockDiag::start(std::iter::once(&namespace)).unwrap();
         Self {
             namespace,
             probe,
-            guard,
+            net,
         }
     }
 
-    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.namespace.enter(work).unwrap()
-    }
-
     pub fn listener(&self, address: &str) -> TcpListener {
-        self.enter(|| TcpListener::bind(address).unwrap())
+        self.net.inside(|| TcpListener::bind(address).unwrap())
     }
 
     /// A connection with both ends: the client's, the server's.
     pub fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let address = listener.local_addr().unwrap();
-        let client = self.enter(|| TcpStream::connect(address).unwrap());
+        let client = self.net.inside(|| TcpStream::connect(address).unwrap());
         (client, listener.accept().unwrap().0)
     }
 
@@ -56,7 +50,7 @@ impl Host {
         all
     }
 
-    /// Waits until so many sockets have ended; the kernel tells it from a work queue.
+    /// Waits until so many sockets have ended; the kernel reports it from a work queue.
     pub fn ended(&mut self, count: usize) -> Vec<SocketUpdate> {
         let mut all = Vec::new();
         let begin = Instant::now();
@@ -82,7 +76,7 @@ pub fn send(from: &TcpStream, to: &TcpStream, bytes: usize) {
     (&*to).read_exact(&mut buffer).unwrap();
 }
 
-/// What it is when the closing side's last state told nothing.
+/// Bytes sent and received.
 pub fn payload(update: &SocketUpdate) -> (u64, u64) {
     let tcp = update.tcp.unwrap();
     (tcp.bytes_sent, tcp.bytes_received)

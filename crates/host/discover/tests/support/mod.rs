@@ -1,11 +1,8 @@
 //! A graph that discovery fills, and what iproute2 says of the same namespaces.
 #![allow(dead_code)]
 
-#[path = "../../../../capture/link/tests/support/mod.rs"]
-mod namespaces;
 pub mod truth;
 
-pub use namespaces::{TestNamespace, root_tests, run};
 use skua_discover::{Counters, Discovery, DiscoveryConfig};
 use skua_topology::{
     Change, Config, Delivery, Direction, Graph, Lookup, Map, Node, SharedGraph, Subscription, Value,
@@ -16,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub const PREFIX: &str = "nl-";
 /// After that a test fails for good.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -119,7 +115,7 @@ impl Lab {
     }
 
     /// As [`Lab::until_true`], with the changes meanwhile.
-    pub fn until_true_with(&self, namespaces: &[&str], mut take: impl FnMut(Change)) {
+    pub fn until_true_with(&self, namespaces: &[&str], mut on_change: impl FnMut(Change)) {
         let begun = Instant::now();
         loop {
             let said: Vec<_> = namespaces.iter().map(|name| truth::said(name)).collect();
@@ -139,7 +135,7 @@ impl Lab {
             // The first change may be long in coming, further ones come with it.
             let mut patience = Duration::from_millis(200);
             while let Some(change) = self.next(patience) {
-                take(change);
+                on_change(change);
                 patience = Duration::ZERO;
             }
         }

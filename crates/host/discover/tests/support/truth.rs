@@ -2,8 +2,12 @@
 
 use super::{interfaces, text};
 use serde_json::Value as Json;
+use skua_testkit::lab::run;
 use skua_topology::{Graph, Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 /// By name of the interface: facts as `key value`.
 pub type Facts = BTreeMap<String, BTreeSet<String>>;
@@ -21,9 +25,9 @@ const FLAGS: [(&str, &str); 8] = [
 ];
 
 fn json(program: &str, namespace: &str, args: &str) -> Vec<Json> {
-    let mut all = vec!["-n", namespace, "-j"];
-    all.extend(args.split_whitespace());
-    let out = super::run(program, &all);
+    let out = run(Command::new(program)
+        .args(["-n", namespace, "-j"])
+        .args(args.split_whitespace()));
     if out.trim().is_empty() {
         return Vec::new();
     }

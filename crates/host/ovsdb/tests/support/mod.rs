@@ -3,119 +3,35 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 
 use serde_json::Value;
-use skua_link::{Namespace, NamespaceId};
+use skua_link::Namespace;
 use skua_ovsdb::{ClientConfig, Target};
+use skua_testkit::{
+    lab::{Net, run, wait_until},
+    process::Process,
+};
 use std::{
-    collections::BTreeMap,
-    fs::File,
-    os::unix::{fs::MetadataExt, net::UnixStream},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
+    collections::BTreeMap, fs::File, os::unix::net::UnixStream, path::PathBuf, process::Command,
+    time::Duration,
 };
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a command, which must succeed, and gives back what it prints.
-pub fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error} (see packaging/needs)"));
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{program} {arguments:?}: {err}");
-    out.into_owned()
+/// The namespace as the library knows it.
+pub fn opened(net: &Net) -> Namespace {
+    net.inside(Namespace::own).unwrap()
 }
 
-/// Waits for something to become true.
-pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !so() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A network namespace that goes with its value.
-pub struct NetNs {
-    pub name: String,
-}
-
-impl NetNs {
-    pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ov-{}-{number}", std::process::id());
-        run("ip", &["netns", "add", &name]);
-        let ns = Self { name };
-        for set in ["all", "default"] {
-            let setting = format!("net.ipv6.conf.{set}.disable_ipv6=1");
-            ns.exec(&["sysctl", "-qw", &setting]);
-        }
-        ns.ip(&["link", "set", "lo", "up"]);
-        ns
-    }
-
-    pub fn ip(&self, arguments: &[&str]) -> String {
-        run("ip", &[&["-n", &self.name], arguments].concat())
-    }
-
-    pub fn exec(&self, arguments: &[&str]) -> String {
-        run("ip", &[&["netns", "exec", &self.name], arguments].concat())
-    }
-
-    /// A process in it that ends with this one.
-    pub fn spawn(&self, arguments: &[&str], log: &Path) -> Child {
-        let log = || File::create(log).expect("a log");
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "ip", "netns", "exec", &self.name])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(log())
-            .stderr(log())
-            .spawn();
-        child.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
-    }
-
-    fn path(&self) -> PathBuf {
-        Path::new("/run/netns").join(&self.name)
-    }
-
-    pub fn inode(&self) -> u64 {
-        self.path().metadata().expect("a namespace").ino()
-    }
-
-    pub fn open(&self) -> Namespace {
-        let file = File::open(self.path()).expect("a namespace");
-        let metadata = file.metadata().expect("a namespace");
-        Namespace {
-            number: 1,
-            name: self.name.clone(),
-            id: NamespaceId {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-            },
-            file: file.into(),
-        }
-    }
-}
-
-impl Drop for NetNs {
-    fn drop(&mut self) {
-        let _ = Command::new("ip")
-            .args(["netns", "del", &self.name])
-            .status();
-    }
+/// A program in a namespace that ends with this one, however this one ends.
+pub fn command(net: &Net, program: &str) -> Command {
+    let mut command = net.command("setpriv");
+    command.args(["--pdeathsig", "KILL", program]);
+    command
 }
 
 pub struct Ovs {
-    server: Option<Child>,
-    switch: Option<Child>,
-    pub ns: NetNs,
+    server: Option<Process>,
+    switch: Option<Process>,
+    pub ns: Net,
     pub dir: tempfile::TempDir,
 }
 
@@ -124,10 +40,8 @@ impl Ovs {
     pub fn new() -> Self {
         let mut ovs = Self::without_switch();
         let target = ovs.target().to_string();
-        let (ctl, log) = (ovs.file("switch.ctl"), ovs.path("switch.log"));
-        let control = format!("--unixctl={ctl}");
-        let arguments = ["ovs-vswitchd", &target, &control, "--no-chdir"];
-        ovs.switch = Some(ovs.ns.spawn(&arguments, &log));
+        let control = format!("--unixctl={}", ovs.file("switch.ctl"));
+        ovs.switch = Some(ovs.start("ovs-vswitchd", &[&target, &control], "switch.log"));
         // It answers only when it has read the database.
         ovs.vsctl(&["set", "Open_vSwitch", ".", "external_ids:ready=1"]);
         ovs.vsctl(&["remove", "Open_vSwitch", ".", "external_ids", "ready"]);
@@ -139,7 +53,7 @@ impl Ovs {
         let mut ovs = Self {
             server: None,
             switch: None,
-            ns: NetNs::new(),
+            ns: Net::new(),
             dir: tempfile::tempdir().expect("a folder"),
         };
         ovs.new_database();
@@ -157,7 +71,13 @@ impl Ovs {
 
     pub fn new_database(&self) {
         let _ = std::fs::remove_file(self.path("conf.db"));
-        run("ovsdb-tool", &["create", &self.file("conf.db"), SCHEMA]);
+        run(Command::new("ovsdb-tool").args(["create", &self.file("conf.db"), SCHEMA]));
+    }
+
+    fn start(&self, program: &str, arguments: &[&str], log: &str) -> Process {
+        let log = File::create(self.path(log)).expect("a log");
+        let mut command = command(&self.ns, program);
+        Process::start(command.args(arguments).arg("--no-chdir").stderr(log))
     }
 
     pub fn start_server(&mut self) {
@@ -167,19 +87,17 @@ impl Ovs {
         let lock = self.path(".conf.db.~lock~");
         let _ = std::fs::remove_file(lock);
         let database = self.file("conf.db");
-        let arguments = ["ovsdb-server", &database, &remote, &control, "--no-chdir"];
-        self.server = Some(self.ns.spawn(&arguments, &self.path("server.log")));
+        let arguments = [database.as_str(), &remote, &control];
+        self.server = Some(self.start("ovsdb-server", &arguments, "server.log"));
         let socket = self.path("db.sock");
         // It is there before somebody listens at it.
-        eventually("the database listens", || {
-            UnixStream::connect(&socket).is_ok()
-        });
+        wait_until("database", || UnixStream::connect(&socket).is_ok());
         self.vsctl_no_wait(&["init"]);
     }
 
     /// As by `kill -9`.
     pub fn kill_server(&mut self) {
-        kill(&mut self.server);
+        self.server = None;
     }
 
     pub fn target(&self) -> Target {
@@ -198,10 +116,9 @@ impl Ovs {
     /// Returns when the switch has done it.
     pub fn vsctl(&self, arguments: &[&str]) -> String {
         let database = format!("--db={}", self.target());
-        run(
-            "ovs-vsctl",
-            &[&["--timeout=30", &database], arguments].concat(),
-        )
+        run(Command::new("ovs-vsctl")
+            .args(["--timeout=30", &database])
+            .args(arguments))
     }
 
     pub fn vsctl_no_wait(&self, arguments: &[&str]) -> String {
@@ -245,20 +162,6 @@ impl Ovs {
             (id[1].as_str().expect("an identifier").to_owned(), row)
         })
         .collect()
-    }
-}
-
-pub fn kill(child: &mut Option<Child>) {
-    if let Some(mut child) = child.take() {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-impl Drop for Ovs {
-    fn drop(&mut self) {
-        kill(&mut self.switch);
-        kill(&mut self.server);
     }
 }
 

@@ -251,8 +251,8 @@ impl Listener {
         Self(capture)
     }
 
-    /// Takes what is there.
-    pub fn take(&mut self, frames: &mut Vec<Vec<u8>>) {
+    /// Reads what is there.
+    pub fn read(&mut self, frames: &mut Vec<Vec<u8>>) {
         while let Ok(packet) = self.0.next_packet() {
             assert_eq!(packet.header.caplen, packet.header.len);
             frames.push(packet.data.to_vec());
@@ -263,11 +263,11 @@ impl Listener {
     pub fn frames(&mut self, expected: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         wait_for(&format!("{expected} frames"), || {
-            self.take(&mut frames);
+            self.read(&mut frames);
             (frames.len() >= expected).then_some(())
         });
         std::thread::sleep(QUIET);
-        self.take(&mut frames);
+        self.read(&mut frames);
         assert_eq!(self.0.stats().unwrap().dropped, 0, "the listener lost some");
         frames
     }

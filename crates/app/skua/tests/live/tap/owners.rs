@@ -3,11 +3,12 @@
 use std::io::{Read as _, Write as _};
 
 use serde_json::Value;
+use skua_testkit::process::{Group, Process};
 
 use super::{Lab, Listener, Tap, ToFile, ask, refused};
 use crate::{
     lab::{Flow, Net, packet::tun, root_tests, wait_for},
-    sockets::{Group, Process},
+    sockets::python,
 };
 
 /// A server of this name that answers each connection with `hello` and then ends it.
@@ -15,22 +16,22 @@ fn server(net: &Net, name: &str, port: u16) -> Process {
     let script = format!(
         "{}\
          s = socket.create_server(('', {port}))\n\
-         print('on', flush=True)\n\
+         print('on')\n\
          while True:\n\
          \x20   c, _ = s.accept()\n\
          \x20   c.sendall(b'hello')\n\
          \x20   c.close()\n",
         named(name)
     );
-    Process::python(net, &script)
+    python(net, &script)
 }
 
-/// A process of this name that calls once for each [`Process::go`]; with the first it gets an idle socket,
+/// A process of this name that calls once for each line that it gets; with the first it opens an idle socket,
 /// at `idle`.
 fn caller(net: &Net, name: &str, idle: u16, port: u16) -> Process {
     let script = format!(
         "{}\
-         print('on', flush=True)\n\
+         print('on')\n\
          sys.stdin.readline()\n\
          idle = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
          idle.bind(('127.0.0.1', {idle}))\n\
@@ -40,7 +41,7 @@ fn caller(net: &Net, name: &str, idle: u16, port: u16) -> Process {
          \x20   s.close()\n",
         named(name)
     );
-    Process::python(net, &script)
+    python(net, &script)
 }
 
 fn named(name: &str) -> String {
@@ -137,19 +138,19 @@ fn packets_of_a_process_are_copied_and_of_no_other() {
     let mut calls = caller(&lab.a, "tap-shop", 7953, 7951);
     let mut originals = Originals::of(&lab, 7951);
     for caller in [&mut strangers, &mut calls] {
-        caller.go();
-        caller.go();
+        caller.write_line("");
+        caller.write_line("");
     }
     let over = |frames: &[Vec<u8>]| frames.iter().filter(|f| segment(f).2 & FIN != 0).count();
     let mut all = Vec::new();
     wait_for("both connections", || {
-        originals.0.iter_mut().for_each(|l| l.take(&mut all));
+        originals.0.iter_mut().for_each(|l| l.read(&mut all));
         (over(&all) == 4).then_some(())
     });
     assert_eq!(state["Sockets"]["Prompt"], true, "{state}");
     let mut found = Vec::new();
     wait_for("its end", || {
-        copies.take(&mut found);
+        copies.read(&mut found);
         (over(&found) == 2).then_some(())
     });
     let (from, _, flags) = segment(&found[0]);
@@ -167,7 +168,7 @@ fn packets_of_a_process_are_copied_and_of_no_other() {
     call(&lab.a, 7951, 2);
     let mut found = Vec::new();
     wait_for("the other's", || {
-        copies.take(&mut found);
+        copies.read(&mut found);
         (over(&found) >= 4).then_some(())
     });
     assert!(!found.iter().any(ports), "what is not wanted any more");
@@ -204,9 +205,9 @@ fn packets_of_a_container_are_copied_and_named() {
     let _server = server(&lab.b, "tap-back", 7961);
     let mut inside = caller(&lab.a, "tap-in", 7962, 7961);
     let mut outside = caller(&lab.a, "tap-out", 7963, 7961);
-    group.take(&inside);
-    inside.go();
-    outside.go();
+    group.add(&inside);
+    inside.write_line("");
+    outside.write_line("");
     let file = ToFile::create(
         &lab.switch,
         &skua,
@@ -216,11 +217,11 @@ fn packets_of_a_container_are_copied_and_named() {
     let mut originals = Originals::of(&lab, 7961);
     let mut frames = Vec::new();
     let has = |text: &[u8], part: &str| text.windows(part.len()).any(|w| w == part.as_bytes());
-    let by = format!("tap-in ({}) in container {id}", inside.pid());
+    let by = format!("tap-in ({}) in container {id}", inside.id());
     wait_for("packets of the container by name, and of others", || {
-        inside.go();
-        outside.go();
-        originals.0.iter_mut().for_each(|l| l.take(&mut frames));
+        inside.write_line("");
+        outside.write_line("");
+        originals.0.iter_mut().for_each(|l| l.read(&mut frames));
         // Who has a socket is known only a moment after it.
         let named = has(&file.so_far(), &by);
         (named && frames.len() > 20).then_some(())

@@ -505,7 +505,7 @@ fn a_change_loses_no_packet_and_doubles_none() {
             tap.update(choices[changes % choices.len()]);
             changes += 1;
             // A block of its ring each hundredth of a second, however little is in it.
-            copies.take(&mut found);
+            copies.read(&mut found);
         }
         assert!(changes >= 4, "{changes}");
     });

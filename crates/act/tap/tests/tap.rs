@@ -18,7 +18,7 @@ const PACKETS: u64 = 50;
 const SENDER: &str = "10.8.0.1:7001";
 const RECEIVER: &str = "10.8.0.2:7002";
 
-/// The reason to skip the tests, if there is one; kernels before 5.12 print it.
+/// Whether there is nothing to test, as on kernels before 5.12.
 fn left_out() -> bool {
     if !root_tests() {
         return true;

@@ -1,28 +1,11 @@
-//! `skua replay` against tshark, and on damaged files.
+//! `skua replay` on damaged files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::{path::Path, process::Command};
 
 use skua_testkit::{Outcome, damaged};
-use skua_truth::check::{corpus_against_tshark, differ};
 use skua_truth::replay;
-
-#[test]
-fn records_are_tsharks_conversations() {
-    let program = replay::program().unwrap();
-    corpus_against_tshark(|case| {
-        let mut wrong = String::new();
-        for tunnels in [false, true] {
-            let theirs = case.reader(tunnels).account(&case.packets);
-            match replay::account(&program, &case.file, tunnels) {
-                Ok(ours) => wrong += &differ(case, tunnels, &ours, &theirs),
-                Err(error) => wrong += &format!("{}: {error}\n", case.capture.name),
-            }
-        }
-        wrong
-    });
-}
 
 #[test]
 fn damaged_files_end_in_one_line() {

@@ -430,9 +430,14 @@ fn a_probe_without_work_rests() {
         return;
     }
     let wire = Wire::new();
-    let skua = Skua::run(&wire.near, "--interface x0 --scan-interval 1h");
-    // Threads are still on their way to their first wait; later, sockets that end elsewhere on this
-    // host may fill a quarter of the ring. What wakes up by itself never leaves 3 s in between.
+    let mut command = skua::command(&wire.near);
+    command
+        .args(["run", "--interface", "x0", "--scan-interval", "1h"])
+        .args(["--listen", "127.0.0.1:0", "--summary", "json"])
+        // Those of other tests on this host would be work.
+        .env("SKUA_SOCKETS_ENABLED", "false");
+    let skua = Skua::run_command(&wire.near, &mut command);
+    // Threads are still on their way to their first wait. What wakes up by itself never leaves 3 s in between.
     wait_for("rest", || {
         let before = of_threads(skua.pid(), "voluntary_ctxt_switches:");
         std::thread::sleep(Duration::from_secs(3));

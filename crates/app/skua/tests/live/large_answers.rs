@@ -6,7 +6,7 @@ use crate::{
         skua::{self, parse_lines},
         wait_for,
     },
-    queries::ask,
+    queries::try_ask,
 };
 
 const FLOWS: u64 = 60_000;
@@ -79,7 +79,14 @@ fn answers_of_many_flows_take_little_memory() {
 
     for query in ["G.Flows()", "G.Flows().Metrics()"] {
         let grown = growth(&skua, query, || {
-            let answer = ask(&wire.near, &skua, query);
+            // A debug build that has a small part of a processor does not have it within the time of a query.
+            let answer = wait_for("answer in time", || {
+                match try_ask(&wire.near, &skua, query) {
+                    Ok(answer) => Some(answer),
+                    Err(error) if error.contains("the query takes longer than") => None,
+                    Err(error) => panic!("{query}: {error}"),
+                }
+            });
             let answered = match &answer[0]["UUID"] {
                 serde_json::Value::Null => answer[0].as_object().unwrap().len(),
                 _ => answer.as_array().unwrap().len(),

@@ -10,14 +10,20 @@ use crate::lab::{
 
 /// The answer of a query as JSON.
 pub fn ask(net: &Net, skua: &Skua, query: &str) -> Value {
+    try_ask(net, skua, query).unwrap_or_else(|error| panic!("{query}: {error}"))
+}
+
+/// The answer of a query as JSON, or the message.
+pub fn try_ask(net: &Net, skua: &Skua, query: &str) -> Result<Value, String> {
     let output = skua::command(net)
         .args(["query", query, "--format", "json", "--analyzer"])
         .arg(&skua.address)
         .output()
         .unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{query}: {err}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    match output.status.success() {
+        true => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
 }
 
 #[test]

@@ -1,16 +1,26 @@
-//! Our user-space path against tshark, capture by capture.
+//! Our user-space path and `skua replay` against tshark, capture by capture.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use skua_truth::check::{Case, corpus_against_tshark, differ};
 use skua_truth::conversation::ours;
-use skua_truth::{expected, table};
+use skua_truth::{expected, replay, table};
 
+/// One test, because tshark takes longer to read the corpus than everything else here.
 #[test]
-fn flows_are_tsharks_conversations() {
-    corpus_against_tshark(|case| [packets(case), tables(case), departures(case)].concat());
+fn flows_and_records_are_tsharks_conversations() {
+    let program = replay::program().unwrap();
+    corpus_against_tshark(|case| {
+        [
+            packets(case),
+            tables(case),
+            departures(case),
+            records(&program, case),
+        ]
+        .concat()
+    });
 }
 
 /// Flows against tshark's dissection of every packet.
@@ -36,6 +46,19 @@ fn tables(case: &Case) -> String {
         return String::new();
     }
     format!("{name}: listed {reason:?}:\n    {}\n", lines.join("\n    "))
+}
+
+/// Records of `skua replay` against tshark's dissection of every packet.
+fn records(program: &Path, case: &Case) -> String {
+    let mut wrong = String::new();
+    for tunnels in [false, true] {
+        let theirs = case.reader(tunnels).account(&case.packets);
+        match replay::account(program, &case.file, tunnels) {
+            Ok(ours) => wrong += &differ(case, tunnels, &ours, &theirs),
+            Err(error) => wrong += &format!("replay: {}: {error}\n", case.capture.name),
+        }
+    }
+    wrong
 }
 
 /// The departures that were met against those that are listed.

@@ -47,7 +47,8 @@ static __always_inline void start_level(context *ctx, struct level *l, bool ethe
 #endif
 }
 
-/* Turns a level into the one found inside it. `parent` is the identifier of its flow, `hash` that of the tunnel. */
+/* Turns a level into the one found inside it. `parent` is the identifier of its flow, `hash` that
+ * of the tunnel. */
 static __always_inline void step_into(struct level *l, __u64 parent, __u64 hash)
 {
 	const struct packet was = {.packets = l->p.packets, .direction = l->p.direction};

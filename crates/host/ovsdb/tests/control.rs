@@ -406,7 +406,7 @@ fn what_a_killed_process_left_is_removed_and_what_a_living_one_has_is_not() {
     // One is gone, also with its interface.
     drop(first.process);
     let control = control(&ovs);
-    assert_eq!(mirrors(), [second.output.clone()]);
+    assert_eq!(mirrors(), std::slice::from_ref(&second.output));
     assert!(!links(&ovs.ns).contains(&first.output));
     assert_eq!(sflow(), theirs);
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use skua_socket::{SocketState, SocketUpdate};
+use skua_testkit::process::Process;
 
 use crate::lab::*;
 

@@ -7,6 +7,7 @@ use std::{
 
 use skua_kernel::socket::SocketTracerConfig;
 use skua_socket::{End, Opener, SocketState, SocketUpdate, TaskRule};
+use skua_testkit::process::Process;
 
 use crate::lab::*;
 

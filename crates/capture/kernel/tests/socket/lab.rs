@@ -9,7 +9,7 @@ use std::{
 
 use skua_kernel::socket::{SocketTracer, SocketTracerConfig};
 use skua_socket::{Opener, PairUpdate, SocketState, SocketUpdate, Task};
-pub use skua_testkit::{lab::Net, process::Process};
+pub use skua_testkit::lab::Net;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use skua_socket::{End, Opener, SocketState, TaskRule};
+use skua_testkit::process::Process;
 
 use crate::lab::*;
 

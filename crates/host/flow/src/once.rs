@@ -161,6 +161,11 @@ impl OnceTable {
         }
     }
 
+    /// Whether no changed conversation has other points.
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_empty()
+    }
+
     /// What the drain added to the conversation of a place, if that has other points.
     pub fn get(&self, place: u32) -> Option<&Once> {
         self.shared.get(&place)

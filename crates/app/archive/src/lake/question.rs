@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn questions_that_make_no_sense_are_refused() {
         let asked = |change: fn(&mut Asked)| {
             let mut asked = Asked::default();
             change(&mut asked);
@@ -150,7 +150,7 @@ mod tests {
             (asked(|a| a.by = Some("x".into())), "no field \"x\""),
             (asked(|a| a.sort = Some("x".into())), "cannot sort by"),
             (asked(|a| a.until = Some("2h".into())), "until is not after"),
-            (asked(|a| a.conditions = vec!["x".into()]), "no condition"),
+            (asked(|a| a.conditions = vec!["x".into()]), "is not a condition"),
         ] {
             let error = error.unwrap();
             assert!(error.contains(part), "{error}");

@@ -566,16 +566,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_injections_are_refused() {
         let usual = InjectionLimits::default();
         for (change, says) in [
             (serde_json::json!({"Src": ""}), "Src is missing"),
             (serde_json::json!({"DstIP": ""}), "where to?"),
             (serde_json::json!({"DstIP": "10.0.0.300"}), "no IP address"),
-            (serde_json::json!({"Type": "igmp"}), "is no type"),
+            (serde_json::json!({"Type": "igmp"}), "is not a type"),
             (serde_json::json!({"Type": "udp6"}), "no IPv6 address"),
             (serde_json::json!({"Mode": "x"}), "is no mode"),
-            (serde_json::json!({"TCPFlags": "X"}), "no flag"),
+            (serde_json::json!({"TCPFlags": "X"}), "no TCP flag"),
             (serde_json::json!({"DstMAC": "x"}), "no MAC address"),
             (serde_json::json!({"Pcap": "?"}), "no base64"),
             (serde_json::json!({"Pcap": "AAAA"}), "capture file"),

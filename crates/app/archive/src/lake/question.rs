@@ -150,7 +150,10 @@ mod tests {
             (asked(|a| a.by = Some("x".into())), "no field \"x\""),
             (asked(|a| a.sort = Some("x".into())), "cannot sort by"),
             (asked(|a| a.until = Some("2h".into())), "until is not after"),
-            (asked(|a| a.conditions = vec!["x".into()]), "is not a condition"),
+            (
+                asked(|a| a.conditions = vec!["x".into()]),
+                "is not a condition",
+            ),
         ] {
             let error = error.unwrap();
             assert!(error.contains(part), "{error}");

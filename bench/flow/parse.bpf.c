@@ -11,6 +11,6 @@ int parse(struct __sk_buff *skb)
 	struct level *l = the_level();
 
 	if (l && !needs_care(skb, true))
-		decode_fast(skb, &l->p, true, DIR_INGRESS);
+		decode_fast(skb, &l->p, true, DIR_INGRESS, 0);
 	return -1; /* TCX_NEXT */
 }

@@ -199,10 +199,12 @@ static void find(unsigned ifindex, struct steer_control *control)
 
 static void set_target(struct bpf_object *object, unsigned ifindex)
 {
-	struct steer_control control = {
-		.target = ifindex, .peer = 1, .macs = "\x02\0\0\0\0\x0b\x02\0\0\0\0\x0a"};
+	static const uint8_t macs[] = {2, 0, 0, 0, 0, 0x0b, 2, 0, 0, 0, 0, 0x0a};
+	struct steer_control control = {.target = ifindex, .peer = 1};
 	uint32_t zero = 0;
 
+	_Static_assert(sizeof macs == sizeof control.macs, "the new Ethernet addresses");
+	memcpy(control.macs, macs, sizeof macs);
 	if (options.looks)
 		find(ifindex, &control);
 	if (bpf_map_update_elem(map_of(object, "control"), &zero, &control, 0))

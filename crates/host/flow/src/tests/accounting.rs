@@ -277,6 +277,18 @@ fn both_directions_inside_a_tunnel_are_one_conversation_whatever_the_outer_sourc
 }
 
 #[test]
+fn what_carried_a_flow_is_freed_with_it() {
+    let mut table = table_with(|config| config.max_entries = 4);
+    for vni in 1..20 {
+        feed(&mut table, &[vxlan(vni, &there(b"hello"))]);
+        let flows = finish(&mut table);
+        let child = flows.iter().find(|f| f.key.tunnel().is_some()).unwrap();
+        assert_eq!(child.tunnel_id, u32::from(vni));
+        assert_ne!(child.parent, 0);
+    }
+}
+
+#[test]
 fn grandchildren_name_children_and_replies_find_them() {
     let nested = |src, dst| {
         let inner = ipv4(src, dst, 4, &ipv4(src + 2, dst + 2, 17, &udp(7, 7, b"")));

@@ -83,6 +83,15 @@ struct Entry {
     zero_window: [u32; 2],
     handshake: (bool, bool),
     lo_opened: Option<bool>,
+    /// Of these only whether they are known.
+    known: [bool; 7],
+    syn_ttl: [u8; 2],
+    skipped: ([u32; 2], [u64; 2]),
+    macs: [[u8; 6]; 2],
+    inner_tags: [u16; 2],
+    labels: [Option<u32>; 2],
+    fragments: u64,
+    carries: u8,
 }
 
 fn entry(update: &FlowUpdate) -> Entry {
@@ -99,6 +108,22 @@ fn entry(update: &FlowUpdate) -> Entry {
         zero_window: update.tcp.counters.zero_window,
         handshake: (update.tcp.server_rtt_ns > 0, update.tcp.client_rtt_ns > 0),
         lo_opened: update.tcp.lo_opened,
+        known: {
+            let times = [update.tcp.syn_ns, update.tcp.fin_ns, update.tcp.rst_ns];
+            let mut known = [false; 7];
+            for (known, time) in known.iter_mut().zip(times.as_flattened()) {
+                *known = *time > 0;
+            }
+            known[6] = update.tcp.reply_ns > 0;
+            known
+        },
+        syn_ttl: update.tcp.syn_ttl,
+        skipped: (update.tcp.skipped, update.tcp.skipped_bytes),
+        macs: update.link.macs,
+        inner_tags: update.link.inner_tags,
+        labels: update.link.labels,
+        fragments: update.fragments,
+        carries: update.carries.0,
     }
 }
 

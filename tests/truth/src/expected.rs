@@ -236,7 +236,6 @@ const EXPECTED: &[Expected] = &[
     rules("vxlan", &[NotOurTunnel]),
     rules("geneve", &[NotOurTunnel]),
     rules("mpls", &[NotOurTunnel]),
-    rules("erspan", &[CutHeader]),
     rules("tunnels_deep", &[TunnelDepth]),
     rules("tunnels_cut", &[CutHeader]),
     rules("tunnels_fragments", &[LaterFragment]),

@@ -281,6 +281,13 @@ impl Traffic {
             tunnel_id: 0,
             parent: 0,
             tcp: step.tcp,
+            link: skua_flow::LinkUpdate {
+                macs: [[2; 6], [4, 0, 0, 0, 0, step.flow as u8]],
+                labels: [None, Some(step.flow as u32)],
+                ..skua_flow::LinkUpdate::default()
+            },
+            fragments: added[0].packets % 2,
+            carries: skua_flow::Carries((step.flow % 7) as u8),
             end: step.end,
             sampling: 1,
             // They are not stored.

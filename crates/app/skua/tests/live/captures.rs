@@ -10,7 +10,7 @@ use skua_testkit::access::BEARER;
 
 use crate::lab::{
     Flow, Net, SendMode, Sender, Skua, Sum, Wire, root_tests,
-    skua::{self, parse_lines},
+    skua::{self, NO_HISTORY, parse_lines},
     wait_for,
 };
 
@@ -332,16 +332,22 @@ fn captures_of_the_configuration_run_from_the_start_and_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let write = |captures: &str| {
-        let kept = path("kept");
-        let text = format!(
-            "history: {{directory: {kept}}}\ncaptures: {{startup: {captures}}}\nagent: {{metadata: {{rack: r7}}}}\n"
-        );
+        let text =
+            format!("captures: {{startup: {captures}}}\nagent: {{metadata: {{rack: r7}}}}\n");
         std::fs::write(path("config"), text).unwrap();
     };
     let declared = format!("[{{gremlin: \"{NEAR}\", type: ebpf, bpf: udp, name: first}}]");
     write(&declared);
     let args = format!("--interface x0 --config {}", path("config"));
-    let skua = Skua::run(net, &args);
+    let run = || {
+        let mut command = skua::command(net);
+        command
+            .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+            .args(args.split_whitespace())
+            .env(NO_HISTORY.0, path("kept"));
+        Skua::run_command(net, &mut command)
+    };
+    let skua = run();
     let all = |skua: &Skua| {
         let answer: Value = serde_json::from_str(&skua.get("/api/capture")).unwrap();
         let all = answer.as_object().unwrap().values();
@@ -372,7 +378,7 @@ fn captures_of_the_configuration_run_from_the_start_and_once() {
     write(&format!(
         "[{one}, {one}, {{gremlin: \"{NEAR}\", type: auto, bpf: tcp}}]"
     ));
-    let skua = Skua::run(net, &args);
+    let skua = run();
     let again = all(&skua);
     assert_eq!(
         again,
@@ -384,7 +390,7 @@ fn captures_of_the_configuration_run_from_the_start_and_once() {
 
     // No longer declared, it is gone; one that cannot be is refused by name.
     write("[]");
-    let skua = Skua::run(net, &args);
+    let skua = run();
     assert_eq!(all(&skua), [(theirs, "theirs".into())]);
     skua.stop();
     write("[{gremlin: \"G.V(\"}]");

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { endAll, FOLDER, launch, on, open, output, SKUA, Skua, traffic, until } from "./lab.mjs";
+import { chain, endAll, FOLDER, launch, on, open, output, SKUA, Skua, traffic, until } from "./lab.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const skua = new Skua(8082, {
@@ -16,7 +16,7 @@ let page;
 
 before(async () => {
   [browser] = await Promise.all([launch(), skua.start()]);
-  await traffic();
+  await Promise.all([traffic(), chain()]);
   page = await open(browser);
 });
 after(async () => {
@@ -201,16 +201,88 @@ test("flows are summed up by process", async () => {
   await rows().filter({ hasText: "curl" }).first().waitFor();
 });
 
-test("services show who calls whom", async () => {
+/** The services of the map, with their places. */
+const services = (target = page) =>
+  target.locator("svg.services .service").evaluateAll((all) =>
+    all.map((one) => {
+      const { left, right, top, bottom } = one.querySelector("rect").getBoundingClientRect();
+      return { name: one.querySelector(".title").textContent, left, right, top, bottom };
+    }));
+
+test("a chain of services is one chain on the map, from left to right", async () => {
   await go("services");
-  const edge = page.getByRole("button", { name: /curl calls .*:80:/ }).first();
-  // A line that lies flat has a box without height, which Playwright takes for hidden.
-  await edge.waitFor({ state: "attached" });
+  for (const [client, server, port] of [["curl", "gateway", 8000], ["gateway", "orders", 9000], ["orders", "postgres", 5432]]) {
+    // A line that lies flat has a box without height, which Playwright takes for hidden.
+    await page.getByRole("button", { name: new RegExp(`^${client} calls ${server}:${port}: `) }).first().waitFor({ state: "attached" });
+  }
+  const all = await services();
+  const of = (name) => {
+    const found = all.filter((one) => one.name === name);
+    assert.equal(found.length, 1, `${name} is there ${found.length} times`);
+    return found[0];
+  };
+  const row = ["curl", "gateway", "orders", "postgres"].map(of);
+  for (const [i, one] of row.entries()) if (i) assert.ok(one.left > row[i - 1].right, `${one.name} is right of ${row[i - 1].name}`);
+  for (const a of all) {
+    for (const b of all) {
+      const apart = a === b || a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+      assert.ok(apart, `${a.name} stands on ${b.name}`);
+    }
+  }
+  // The picture takes the window's width.
+  const box = await page.locator(".service-map").boundingBox();
+  const wide = Math.max(...all.map((one) => one.right)) - Math.min(...all.map((one) => one.left));
+  assert.ok(wide > 0.85 * box.width, `${wide} of ${box.width} px`);
+  // Numbers stand on the links, and failures, once the first of them have ended.
+  const texts = page.locator("svg.services .edge-text");
+  await texts.filter({ hasText: ":5432" }).filter({ hasText: /\d\/s · .*s \/ .*s/ }).first().waitFor({ state: "attached" });
+  await texts.filter({ hasText: ":81" }).filter({ hasText: /% fail/ }).first().waitFor({ state: "attached" });
+  await page.getByLabel("Legend").getByText("1% fail").waitFor();
   await accessible("services");
+});
+
+test("a service opens with its rate, errors and duration, its peers and processes", async () => {
+  await go("services");
+  const orders = page.getByRole("button", { name: /^orders service/ });
+  await orders.waitFor({ state: "attached" });
+  await orders.focus();
+  await page.keyboard.press("Enter");
+  const aside = page.getByRole("complementary", { name: "Details" });
+  await aside.getByRole("heading", { name: "orders" }).waitFor();
+  await aside.locator(".red .column rect").nth(2).waitFor({ state: "attached" });
+  const part = (name) => aside.locator("section", { has: page.getByRole("heading", { name, exact: true }) });
+  await part("Callers").getByText("gateway").waitFor();
+  await part("Callees").getByText("postgres").waitFor();
+  await part("Slowest peers").getByText(/p95/).first().waitFor();
+  await part("Processes").getByText("orders").first().waitFor();
+  await part("Where it runs").getByText("10.99.1.3").waitFor();
+  await aside.locator(".red .chart canvas").waitFor();
+  await accessible("a service");
+  // From one to the next.
+  await part("Callees").getByRole("button", { name: "postgres" }).click();
+  await aside.getByRole("heading", { name: "postgres" }).waitFor();
+  assert.match(page.url(), /show=service\+postgres/);
+  // What the page shows is what the server has counted.
+  const history = await fetch(`${skua.url}api/services/history?server=orders&whole=true`);
+  const [sum] = (await history.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.ok(sum.connections > 3 && sum.failed === 0 && sum.rtt.p95_us > 0, JSON.stringify(sum));
+  const refused = await fetch(`${skua.url}api/services/history?client=gateway&by=edge&whole=true`);
+  const edges = (await refused.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(edges.map((edge) => edge.port).sort(), [9000, 9001]);
+  assert.ok(edges.find((edge) => edge.port === 9001).failed > 0);
+});
+
+test("flows of a link have its client, its server and its ports", async () => {
+  await go("services");
+  const edge = page.getByRole("button", { name: /^gateway calls orders:9000: / });
+  await edge.waitFor({ state: "attached" });
   await edge.focus();
   await page.keyboard.press("Enter");
   await page.getByRole("complementary", { name: "Details" }).getByRole("button", { name: "Flows" }).click();
   await page.waitForURL(/flows\?filter=tcp/);
+  const filter = new URLSearchParams(page.url().split("?").pop()).get("filter");
+  assert.equal(filter, "tcp port 9000 and host 10.99.1.2 and host 10.99.1.3");
+  await rows().filter({ hasText: "orders" }).filter({ hasText: "gateway" }).first().waitFor();
   await go("services?as=table");
   await rows().filter({ hasText: "python3" }).first().waitFor();
   await accessible("services as table");

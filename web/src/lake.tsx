@@ -1,7 +1,7 @@
 // Queries of the lake: sums of flows or services over a time, as a table or a chart.
 import { useSignal } from "@preact/signals";
 import { lines, Refused, save } from "./api";
-import { Chart } from "./chart";
+import { Chart } from "./charts/lines";
 import { Complete } from "./complete";
 import { bytes, exact, moment, rate, span } from "./format";
 import { useAnswer } from "./hooks";

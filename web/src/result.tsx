@@ -1,5 +1,5 @@
 // The result of a query, as a table, as nodes, as a chart or as JSON.
-import { Chart } from "./chart";
+import { Chart } from "./charts/lines";
 import { bytes, exact, plain } from "./format";
 import { Name } from "./parts";
 import { link } from "./state";

@@ -1,11 +1,20 @@
-// The slider of the page: the moment that is shown.
-import { useSignal } from "@preact/signals";
+// The time line of the page: how much there was when, the moment that is shown, and a range of time.
+import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ago, clock, moment } from "./format";
-import { at, begins, say, serverNow, set, skew } from "./state";
+import { lines } from "./api";
+import { useWidth } from "./charts/width";
+import { ago, bytes, clock, moment, parseMoment } from "./format";
+import type { Point } from "./history";
+import { useAnswer } from "./hooks";
+import { at, begins, param, say, serverNow, set, skew } from "./state";
 
 /** Nearer to now than this is now, ms. */
 const NEAR = 1500;
+/** How often the histogram is asked for, ms. */
+const EVERY = 10_000;
+/** Height of the histogram, px, and a move that selects a range. */
+const HIGH = 26;
+const MOVED = 5;
 const SPANS: [number, string][] = [
   [15 * 60e3, "15 min"],
   [3600e3, "1 h"],
@@ -14,11 +23,14 @@ const SPANS: [number, string][] = [
   [7 * 24 * 3600e3, "7 days"],
   [0, "all"],
 ];
-
-const local = (ms: number) => {
-  const date = new Date(ms - new Date(ms).getTimezoneOffset() * 60e3);
-  return date.toISOString().slice(0, 19);
-};
+const RANGES: [number, string][] = [
+  [0, "no range"],
+  [5 * 60e3, "5 min before"],
+  [15 * 60e3, "15 min before"],
+  [3600e3, "1 h before"],
+  [6 * 3600e3, "6 h before"],
+  [24 * 3600e3, "1 day before"],
+];
 
 export function Timeline() {
   const turn = useSignal(0);
@@ -36,17 +48,27 @@ export function Timeline() {
   const first = begins.value ?? end - 60e3;
   const start = Math.floor(Math.min(end - 10e3, Math.max(first, span.value ? end - span.value : first)) / 1000) * 1000;
   const shown = at.value ?? end;
+  const from = Number(param("from")) || null;
   const goTo = (ms: number) => {
-    set({ at: end - ms < NEAR ? "" : String(Math.round(Math.max(ms, first))) });
+    const chosen = Math.round(Math.max(ms, first));
+    // A range ends at the moment that is shown.
+    const range = from !== null ? String(Math.round(chosen - (shown - from))) : "";
+    set({ at: end - ms < NEAR ? "" : String(chosen), ...(range ? { from: range } : {}) });
+  };
+  const select = (a: number, b: number) => {
+    const [begin, until] = [Math.min(a, b), Math.max(a, b)];
+    set({ from: String(Math.round(Math.max(begin, first))), at: end - until < NEAR ? "" : String(Math.round(until)) });
   };
   const ticks = [0, 0.25, 0.5, 0.75].map((share) => start + (end - start) * share);
-  const label = (ms: number) => (end - start > 20 * 3600e3 ? moment(ms).slice(5, 16) : clock(ms));
+  const label = (ms: number) => (end - start > 20 * 3600e3 ? moment(ms, true) : clock(ms, end - start > 600e3 ? "minutes" : "seconds"));
+  const range = from !== null ? shown - from : 0;
   return (
     <section class={at.value === null ? "timeline" : "timeline past"} aria-label="Time line">
-      <button type="button" class="live" aria-pressed={at.value === null} onClick={() => set({ at: "" })}>
+      <button type="button" class="live" aria-pressed={at.value === null} onClick={() => set({ at: "", from: "" })}>
         <span aria-hidden="true">●</span> Live
       </button>
       <div class="track">
+        <Histogram start={start} end={end} from={from} shown={shown} goTo={goTo} select={select} />
         <input
           type="range"
           aria-label="Moment that is shown"
@@ -67,15 +89,33 @@ export function Timeline() {
       <label class="sr" for="moment">Moment</label>
       <input
         id="moment"
-        type="datetime-local"
-        step={1}
-        value={local(shown)}
-        max={local(end)}
+        type="text"
+        size={21}
+        spellcheck={false}
+        autocomplete="off"
+        title="A time, a day and a time, or how long ago: 14:05, 11-25 14:05:30, -10m"
+        value={moment(shown)}
         onChange={(event) => {
-          const ms = new Date(event.currentTarget.value).getTime();
-          if (Number.isFinite(ms)) goTo(ms);
+          const ms = parseMoment(event.currentTarget.value, end);
+          if (ms === null || ms > end + 1000) {
+            say("A moment is a time like 14:05 or 2026-11-25 14:05:30, or so long ago like -10m; not in the future", true);
+            event.currentTarget.value = moment(shown);
+          } else goTo(ms);
         }}
       />
+      <label>
+        <span class="sr">Range of time up to the moment</span>
+        <select
+          value={RANGES.some(([ms]) => ms === range) ? range : -1}
+          onChange={(event) => {
+            const ms = Number(event.currentTarget.value);
+            set({ from: ms > 0 ? String(Math.round(shown - ms)) : "" });
+          }}
+        >
+          {RANGES.map(([ms, name]) => <option key={ms} value={ms}>{name}</option>)}
+          {!RANGES.some(([ms]) => ms === range) && <option value={-1}>{`${clock(from!, "minutes")} – ${at.value === null ? "now" : clock(shown, "minutes")}`}</option>}
+        </select>
+      </label>
       <label>
         <span class="sr">Span of the time line</span>
         <select value={span.value} onChange={(event) => (span.value = Number(event.currentTarget.value))}>
@@ -99,5 +139,74 @@ export function Timeline() {
       </button>
       <span class="quiet wide">{at.value === null ? "" : ago(shown, end)}</span>
     </section>
+  );
+}
+
+/** Bytes of all services over time; a click selects a moment, a drag a range. */
+function Histogram({ start, end, from, shown, goTo, select }: {
+  start: number;
+  end: number;
+  from: number | null;
+  shown: number;
+  goTo: (ms: number) => void;
+  select: (a: number, b: number) => void;
+}) {
+  const [place, width] = useWidth();
+  const begun = useSignal<number | null>(null);
+  const reached = useSignal(0);
+  // Steps of half a minute: the picture need not be asked for each second.
+  const key = Math.floor(start / 30e3);
+  const answer = useAnswer(`histogram ${key}`, async (signal) => {
+    const query = new URLSearchParams({ from: String(Math.floor(start)), until: String(Math.ceil(serverNow())) });
+    // An older server has none.
+    return (await lines<Point>(`/api/services/history?${query}`, signal).catch(() => ({ rows: [] }))).rows;
+  }, EVERY);
+  const data = useComputed(() => answer.value.data ?? []).value;
+  const amount = (point: Point) => point.bytes / point.seconds;
+  const most = Math.max(1, ...data.map(amount));
+  const x = (ms: number) => ((ms - start) / (end - start)) * width;
+  const ms = (event: PointerEvent) => {
+    const box = (event.currentTarget as Element).getBoundingClientRect();
+    return start + Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (end - start);
+  };
+  const selecting = begun.value !== null && Math.abs(x(reached.value) - x(begun.value)) > MOVED;
+  const [a, b] = selecting ? [Math.min(begun.value!, reached.value), Math.max(begun.value!, reached.value)] : [from, from === null ? null : shown];
+  return (
+    <div class="histogram" ref={place}>
+      <svg
+        width={width}
+        height={HIGH}
+        aria-hidden="true"
+        onPointerDown={(event) => {
+          event.currentTarget.setPointerCapture(event.pointerId);
+          begun.value = reached.value = ms(event);
+        }}
+        onPointerMove={(event) => {
+          if (begun.value !== null) reached.value = ms(event);
+        }}
+        onPointerUp={(event) => {
+          if (begun.value === null) return;
+          const [one, other] = [begun.value, ms(event)];
+          begun.value = null;
+          if (Math.abs(x(one) - x(other)) > MOVED) select(one, other);
+          else goTo(other);
+        }}
+        onPointerCancel={() => (begun.value = null)}
+      >
+        <title>Traffic over time: click for a moment, drag for a range</title>
+        <rect class="ground" width={width} height={HIGH} />
+        {data.map((point) => {
+          const left = x(Date.parse(point.start));
+          const wide = Math.max(1, x(Date.parse(point.start) + point.seconds * 1000) - left - 0.5);
+          const high = Math.max(1, HIGH * Math.sqrt(amount(point) / most));
+          return (
+            <rect key={point.start} class={point.failed > 0.1 * point.connections && point.failed > 0 ? "act failing" : "act"} x={left} y={HIGH - high} width={wide} height={high}>
+              <title>{`${moment(Date.parse(point.start))}: ${bytes(amount(point))}/s${point.failed ? `, ${point.failed} failed` : ""}`}</title>
+            </rect>
+          );
+        })}
+        {a !== null && b !== null && <rect class="selected" x={x(a)} y={0} width={Math.max(2, x(b) - x(a))} height={HIGH} />}
+      </svg>
+    </div>
   );
 }

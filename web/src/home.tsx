@@ -135,7 +135,7 @@ function Traffic() {
           choose={(name) => go("services", { service: name })} />
       ) : (
         <Sankey label="Traffic from whom to whom" heads={["client", "server", "port"]} format={(value) => rate((value * 8) / seconds)}
-          bands={points.filter((one) => !one.others).map((one) => ({ path: [endName(one.client), endName(one.server), `:${one.port}`], value: one.bytes }))}
+          bands={points.filter((one) => !one.others && one.port !== 0).map((one) => ({ path: [endName(one.client), endName(one.server), `:${one.port}`], value: one.bytes }))}
           choose={(from) => go("services", { service: from.startsWith(":") ? "" : from })} />
       )}
     </section>

@@ -3,7 +3,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { lines } from "./api";
 import { useWidth } from "./charts/width";
-import { ago, bytes, clock, moment, parseMoment } from "./format";
+import { ago, clock, moment, parseMoment } from "./format";
 import type { Point } from "./history";
 import { useAnswer } from "./hooks";
 import { at, begins, param, say, serverNow, set, skew } from "./state";
@@ -49,11 +49,11 @@ export function Timeline() {
   const start = Math.floor(Math.min(end - 10e3, Math.max(first, span.value ? end - span.value : first)) / 1000) * 1000;
   const shown = at.value ?? end;
   const from = Number(param("from")) || null;
-  const goTo = (ms: number) => {
+  const goTo = (ms: number, near = NEAR) => {
     const chosen = Math.round(Math.max(ms, first));
     // A range ends at the moment that is shown.
     const range = from !== null ? String(Math.round(chosen - (shown - from))) : "";
-    set({ at: end - ms < NEAR ? "" : String(chosen), ...(range ? { from: range } : {}) });
+    set({ at: end - ms < near ? "" : String(chosen), ...(range ? { from: range } : {}) });
   };
   const select = (a: number, b: number) => {
     const [begin, until] = [Math.min(a, b), Math.max(a, b)];
@@ -77,7 +77,8 @@ export function Timeline() {
           max={end}
           step={1000}
           value={Math.min(Math.max(shown, start), end)}
-          onInput={(event) => goTo(Number(event.currentTarget.value))}
+          // One step by keys is away from now.
+          onInput={(event) => goTo(Number(event.currentTarget.value), 500)}
         />
         <div class="ticks" aria-hidden="true">
           {ticks.map((ms, i) => (
@@ -142,7 +143,7 @@ export function Timeline() {
   );
 }
 
-/** Bytes of all services over time; a click selects a moment, a drag a range. */
+/** Bytes of all services over time, red by the share of attempts that failed; a click selects a moment, a drag a range. */
 function Histogram({ start, end, from, shown, goTo, select }: {
   start: number;
   end: number;
@@ -199,10 +200,12 @@ function Histogram({ start, end, from, shown, goTo, select }: {
           const left = x(Date.parse(point.start));
           const wide = Math.max(1, x(Date.parse(point.start) + point.seconds * 1000) - left - 0.5);
           const high = Math.max(1, HIGH * Math.sqrt(amount(point) / most));
+          const failed = Math.min(1, point.failed / Math.max(1, point.connections));
           return (
-            <rect key={point.start} class={point.failed > 0.1 * point.connections && point.failed > 0 ? "act failing" : "act"} x={left} y={HIGH - high} width={wide} height={high}>
-              <title>{`${moment(Date.parse(point.start))}: ${bytes(amount(point))}/s${point.failed ? `, ${point.failed} failed` : ""}`}</title>
-            </rect>
+            <g key={point.start}>
+              <rect class="act" x={left} y={HIGH - high} width={wide} height={high} />
+              {failed > 0 && <rect class="failing" x={left} y={HIGH - high} width={wide} height={Math.max(2, high * failed)} />}
+            </g>
           );
         })}
         {a !== null && b !== null && <rect class="selected" x={x(a)} y={0} width={Math.max(2, x(b) - x(a))} height={HIGH} />}

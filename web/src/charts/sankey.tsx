@@ -10,9 +10,11 @@ export interface Band {
 }
 
 const BAR = 10;
-const GAP = 8;
+const GAP = 6;
+/** What a name takes at least, px: its text. */
+const TEXT = 16;
 /** Names in a column; the rest is one more. */
-const MOST = 14;
+const MOST = 10;
 const REST = "others";
 
 export function Sankey({ bands, heads, format, label, choose }: {
@@ -34,16 +36,17 @@ export function Sankey({ bands, heads, format, label, choose }: {
   });
   const total = bands.reduce((sum, { value }) => sum + value, 0);
   const rows = Math.max(...columns.map((column) => column.length));
-  const height = Math.max(180, Math.min(620, rows * 34));
-  const unit = (height - 24 - GAP * (rows - 1)) / Math.max(1, total);
+  const height = Math.max(180, 24 + rows * 40);
+  const unit = (height - 24 - (TEXT + GAP) * (rows - 1)) / Math.max(1, total);
+  const takes = (value: number) => Math.max(TEXT, value * unit);
   const side = Math.min(190, width / (heads.length + 1.2));
   const x = (i: number) => (heads.length < 2 ? 0 : side + (i / (heads.length - 1)) * (width - 2 * side - BAR));
   const tops = columns.map((column) => {
-    const used = column.reduce((sum, [, value]) => sum + value * unit, 0) + GAP * (column.length - 1);
-    let y = 22 + (height - 24 - used) / 2;
+    const used = column.reduce((sum, [, value]) => sum + takes(value), 0) + GAP * (column.length - 1);
+    let y = 22 + Math.max(0, height - 24 - used) / 2;
     return new Map(column.map(([name, value]) => {
-      const top = y;
-      y += value * unit + GAP;
+      const top = y + (takes(value) - value * unit) / 2;
+      y += takes(value) + GAP;
       return [name, { top, value }];
     }));
   });

@@ -12,7 +12,7 @@ export interface Slice {
   value: number;
 }
 
-const LEFT = 62;
+const LEFT = 76;
 const BOTTOM = 20;
 const TOP = 6;
 

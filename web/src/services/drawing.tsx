@@ -32,7 +32,8 @@ export function level(link: Link, colour: Colour): number {
     case "age":
       return link.change === "vanished" ? 3 : link.change === "new" ? 1 : 0;
     case "health":
-      return Math.max(steps(failing(link), [2, 0.01, 0.1]), steps(resent(link), [2, 0.02, 0.1]));
+      if (failing(link) >= 0.1 || resent(link) >= 0.1) return 3;
+      return failing(link) >= 0.01 || resent(link) >= 0.02 ? 2 : 0;
   }
 }
 
@@ -192,7 +193,6 @@ function Node({ place, links, colour, chosen, faint, choose, hover }: {
       transform={`translate(${x - WIDE / 2} ${y - HIGH / 2})`}
       role="button"
       tabindex={0}
-      aria-label={`${shown} ${sub}`}
       onClick={() => choose(service.id)}
       onKeyDown={onKey(() => choose(service.id))}
       onMouseEnter={() => (hover.value = service.id)}

@@ -8,7 +8,7 @@ export const HIGH = 44;
 const GAP_X = 96;
 const GAP_Y = 20;
 const MARGIN = 24;
-/** What links back take at the sides. */
+/** What links of a service to itself take at the sides. */
 const ROUND = 34;
 /** What a link takes that passes a layer. */
 const PASSING = 14;
@@ -154,10 +154,10 @@ export function lay(services: Service[], links: Link[], room: { width: number; h
   const high = (slot: Slot) => (slot.service ? HIGH : PASSING);
   const needs = layers.map((layer) => layer.reduce((sum, slot) => sum + high(slot) + GAP_Y, -GAP_Y));
   const height = Math.max(room.height, Math.max(0, ...needs) + 2 * MARGIN);
-  const side = MARGIN + (back.size ? ROUND : 0);
-  const width = Math.max(room.width, layers.length * (WIDE + GAP_X) - GAP_X + 2 * side);
-  const step = layers.length > 1 ? (width - 2 * side - WIDE) / (layers.length - 1) : 0;
-  const x = (layer: number) => (layers.length > 1 ? side + WIDE / 2 + layer * step : width / 2);
+  const edge = MARGIN + (links.some((link) => link.client === link.server) ? ROUND : 0);
+  const width = Math.max(room.width, layers.length * (WIDE + GAP_X) - GAP_X + 2 * edge);
+  const step = layers.length > 1 ? (width - 2 * edge - WIDE) / (layers.length - 1) : 0;
+  const x = (layer: number) => (layers.length > 1 ? edge + WIDE / 2 + layer * step : width / 2);
   layers.forEach((layer, i) => {
     const gap = Math.min(150, (height - 2 * MARGIN - (needs[i]! - GAP_Y * (layer.length - 1))) / Math.max(1, layer.length));
     let y = (height - (needs[i]! - GAP_Y * (layer.length - 1)) - gap * (layer.length - 1)) / 2;
@@ -180,19 +180,21 @@ export function lay(services: Service[], links: Link[], room: { width: number; h
   const ways = links.map((link): Way => {
     const [from, to] = [slots.get(link.client)!, slots.get(link.server)!];
     const [y1, y2] = [leaves.get(link)!, arrives.get(link)!];
-    if (link.client === link.server || from.layer >= to.layer) {
-      // Around: out at the right, back in at the left or the right.
+    if (from.layer === to.layer) {
+      // Around: out at the right, below, and in at the left.
       const x1 = x(from.layer) + WIDE / 2;
       const x2 = x(to.layer) - WIDE / 2;
       const below = Math.max(from.y, to.y) + HIGH / 2 + 22;
       const path = `M${x1} ${y1}C${x1 + 44} ${y1} ${x1 + 44} ${below} ${x1} ${below}L${x2} ${below}C${x2 - 44} ${below} ${x2 - 44} ${y2} ${x2} ${y2}`;
       return { link, path, x: (x1 + x2) / 2, y: below };
     }
-    const points = [{ x: x(from.layer) + WIDE / 2, y: y1 }];
+    // A link back leads from right to left.
+    const side = from.layer < to.layer ? WIDE / 2 : -WIDE / 2;
+    const points = [{ x: x(from.layer) + side, y: y1 }];
     for (const slot of passed.get(link) ?? []) {
-      points.push({ x: x(slot.layer) - WIDE / 2, y: slot.y }, { x: x(slot.layer) + WIDE / 2, y: slot.y });
+      points.push({ x: x(slot.layer) - side, y: slot.y }, { x: x(slot.layer) + side, y: slot.y });
     }
-    points.push({ x: x(to.layer) - WIDE / 2, y: y2 });
+    points.push({ x: x(to.layer) - side, y: y2 });
     let path = `M${points[0]!.x} ${points[0]!.y}`;
     for (let i = 1; i < points.length; i++) {
       const [a, b] = [points[i - 1]!, points[i]!];

@@ -1,6 +1,6 @@
 // The time line of the page: how much there was when, the moment that is shown, and a range of time.
-import { useComputed, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { lines } from "./api";
 import { useWidth } from "./charts/width";
 import { ago, clock, moment, parseMoment } from "./format";
@@ -10,8 +10,11 @@ import { at, begins, param, say, serverNow, set, skew } from "./state";
 
 /** Nearer to now than this is now, ms. */
 const NEAR = 1500;
-/** How often the histogram is asked for, ms. */
+/** How often the newest of the histogram is asked for, and all of it, ms. */
 const EVERY = 10_000;
+const WHOLE = 600_000;
+/** Slices that are younger still change, ms. */
+const SETTLED = 60_000;
 /** Height of the histogram, px, and a move that selects a range. */
 const HIGH = 26;
 const MOVED = 5;
@@ -157,12 +160,23 @@ function Histogram({ start, end, from, shown, goTo, select }: {
   const reached = useSignal(0);
   // Steps of half a minute: the picture need not be asked for each second.
   const key = Math.floor(start / 30e3);
+  const known = useRef({ key: -1, points: new Map<string, Point>(), asked: 0 });
   const answer = useAnswer(`histogram ${key}`, async (signal) => {
-    const query = new URLSearchParams({ from: String(Math.floor(start)), until: String(Math.ceil(serverNow())) });
+    const now = serverNow();
+    const kept = known.current;
+    // Only what is new, unless the time line shows another time, or slices have become longer.
+    const again = Math.abs(key - kept.key) > 1 || now - kept.asked > WHOLE;
+    const newest = Math.max(0, ...[...kept.points.keys()].map((one) => Date.parse(one)));
+    const begin = again ? start : Math.max(start, newest - SETTLED);
+    const query = new URLSearchParams({ from: String(Math.floor(begin)), until: String(Math.ceil(now)) });
     // An older server has none.
-    return (await lines<Point>(`/api/services/history?${query}`, signal).catch(() => ({ rows: [] }))).rows;
+    const { rows } = await lines<Point>(`/api/services/history?${query}`, signal).catch(() => ({ rows: [] as Point[] }));
+    if (again) Object.assign(kept, { points: new Map(), asked: now });
+    kept.key = key;
+    for (const point of rows) kept.points.set(point.start, point);
+    return [...kept.points.values()].filter((point) => Date.parse(point.start) + point.seconds * 1000 > start);
   }, EVERY);
-  const data = useComputed(() => answer.value.data ?? []).value;
+  const data = answer.value.data ?? [];
   const amount = (point: Point) => point.bytes / point.seconds;
   const most = Math.max(1, ...data.map(amount));
   const x = (ms: number) => ((ms - start) / (end - start)) * width;

@@ -502,7 +502,7 @@ fn serve(
         .with_lake(storage.lake.as_ref());
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
-    let parts = Parts::new(&engine, &shared);
+    let parts = Parts::new(&engine, &shared, &actions);
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),

@@ -14,7 +14,7 @@ impl Running {
     }
 
     /// Makes a resource; its identifier.
-    fn created(&self, path: &str, body: &Value) -> String {
+    pub fn created(&self, path: &str, body: &Value) -> String {
         let made = self.post(path, body);
         assert_eq!(made.status, 201, "{path}: {made:?}");
         made.json()["UUID"].as_str().unwrap().to_owned()
@@ -253,4 +253,71 @@ fn a_capture_file_is_accepted_and_packets_come_as_one() {
     std::io::Write::write_all(&mut stream, &bytes[begins..]).unwrap();
     let reply = Reply::read(stream);
     assert_eq!((reply.status, &reply.json()["Packets"]), (202, &0.into()));
+}
+
+const SUM: &str = "function Sum(a, b) {\n  var nodes = client.G.V().Has('Name', 'eth0').result()\n  return {sum: a + b, nodes: nodes.length}\n}";
+
+#[test]
+fn workflows_use_the_api() {
+    let running = Running::plain();
+    let metadata = Map::from([("Name", "eth0".into())]);
+    let node = Node::new("n", "here", metadata);
+    drop(running.graph.write().add_node(node, 1).unwrap());
+    let workflow = json!({"UUID": "", "Name": "Sum", "Title": "", "Abstract": "", "Description": "", "Source": SUM,
+        "Parameters": [{"Name": "a", "Description": "", "Type": "integer", "Default": null, "Values": null}]});
+    let id = running.created("workflow", &workflow);
+    let twice = running.post("workflow", &workflow);
+    assert_eq!(twice.status, 409, "{twice:?}");
+    for name in [&*id, "Sum"] {
+        let reply = running.post(&format!("workflow/{name}/call"), &json!({"Params": [2, 3]}));
+        assert_eq!(
+            (reply.status, reply.json()),
+            (200, json!({"sum": 5, "nodes": 1})),
+            "{reply:?}"
+        );
+    }
+    let all = running.get("/api/workflow").json();
+    assert_eq!(all[&id]["Parameters"][0]["Name"], "a");
+    // What it changes is there.
+    let source = "function f(q) { var c = new Capture(); c.GremlinQuery = q; return client.captures.create(c).UUID }";
+    running.created("workflow", &json!({"Name": "Make", "Source": source}));
+    let made = running.post(
+        "workflow/Make/call",
+        &json!({"Params": ["G.V().Has('Name', 'eth0')"]}),
+    );
+    let capture = made.json().as_str().unwrap().to_owned();
+    assert_eq!(running.get(&format!("/api/capture/{capture}")).status, 200);
+    // Its errors have a line, also those of the API.
+    for (source, line) in [
+        ("function f() {\n\n  x.y\n}", "line 3: x is not defined"),
+        (
+            "function f() {\n  client.captures.create({GremlinQuery: ''})\n}",
+            "line 2: /api/capture: ",
+        ),
+        (
+            "function f() {\n  client.request('/api/config', 'GET')\n}",
+            "line 2: /api/config: workflows may use ",
+        ),
+    ] {
+        running.created("workflow", &json!({"Name": line, "Source": source}));
+        let all = running.get("/api/workflow").json();
+        let (id, _) = all
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(_, one)| one["Name"] == line)
+            .unwrap();
+        let reply = running.post(&format!("workflow/{id}/call"), &json!({}));
+        assert_eq!(reply.status, 400);
+        assert!(reply.body.starts_with(line), "{reply:?}");
+    }
+    let wrong = running.post(
+        "workflow",
+        &json!({"Name": "Wrong", "Source": "function f() {\n  return {"}),
+    );
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body.starts_with("Source: line "), "{wrong:?}");
+    let head = format!("DELETE /api/workflow/{id}\r\n{JSON}");
+    assert_eq!(running.ask(&head, "").status, 200);
+    assert_eq!(running.post("workflow/Sum/call", &json!({})).status, 404);
 }

@@ -125,7 +125,7 @@ struct flow_cold {
 	__u8 labels[2][3]; /* bottom MPLS label of each side, low byte first, with COLD_LABEL */
 	__u8 carries;	   /* enum flow_tunnel of what the packets carry, and COLD_LABELS */
 	__u8 pad;
-	__u32 fragments;  /* packets that are fragments, since the last drain */
+	__u32 fragmented; /* packets that are fragments, since the last drain */
 	__u32 moved;	  /* how often the addresses of a side changed, since the last drain */
 	__u32 fin_ms[2];  /* ms after slot.first, and 1: the first FIN of a side; 0 none */
 	__u32 rst_ms;	  /* the same of the first RST, with COLD_RST_BY_HI */

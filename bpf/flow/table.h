@@ -413,7 +413,7 @@ static __always_inline void count_rare(__u32 index, const struct packet *p)
 		struct flow_cold *cold = cold_of(index);
 
 		if (cold)
-			__sync_fetch_and_add(&cold->fragments, p->packets);
+			__sync_fetch_and_add(&cold->fragmented, p->packets);
 	}
 	if (p->rare & RARE_ECHO) {
 		struct flow_tcp *echo = bpf_map_lookup_elem(&tcp_slots, &index);

@@ -79,7 +79,7 @@ pub struct FlowCold {
     pub labels: [[AtomicU8; 3]; 2],
     pub carries: AtomicU8,
     pub pad: AtomicU8,
-    pub fragments: AtomicU32,
+    pub fragmented: AtomicU32,
     pub moved: AtomicU32,
     pub fin_ms: [AtomicU32; 2],
     pub rst_ms: AtomicU32,

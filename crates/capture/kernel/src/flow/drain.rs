@@ -538,7 +538,7 @@ impl Output<'_> {
                 false => LinkUpdate::default(),
             },
             fragments: match current {
-                true => take(&cold.fragments).into(),
+                true => take(&cold.fragmented).into(),
                 false => 0,
             },
             carries: Carries(if current {

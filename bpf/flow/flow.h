@@ -112,6 +112,7 @@ struct flow_tcp {
 #define COLD_LABEL     (1u << 23) /* of three bytes: there is a label */
 #define COLD_LABELS    8	  /* of carries: with MPLS labels before what it carries */
 #define COLD_RST_BY_HI (1u << 31)
+#define COLD_MS	       (1u << 30) /* of a time after the first packet: in ms, else in us */
 
 /*
  * What few packets touch, of the slot with the same index: written when an entry is made, when
@@ -125,10 +126,10 @@ struct flow_cold {
 	__u8 labels[2][3]; /* bottom MPLS label of each side, low byte first, with COLD_LABEL */
 	__u8 carries;	   /* enum flow_tunnel of what the packets carry, and COLD_LABELS */
 	__u8 pad;
-	__u32 fragmented; /* packets that are fragments, since the last drain */
-	__u32 moved;	  /* how often the addresses of a side changed, since the last drain */
-	__u32 fin_ms[2];  /* ms after slot.first, and 1: the first FIN of a side; 0 none */
-	__u32 rst_ms;	  /* the same of the first RST, with COLD_RST_BY_HI */
+	__u32 fragmented;   /* packets that are fragments, since the last drain */
+	__u32 moved;	    /* how often the addresses of a side changed, since the last drain */
+	__u32 fin_after[2]; /* time after slot.first and 1: the first FIN of a side; 0 none */
+	__u32 rst_after;    /* the same of the first RST, with COLD_RST_BY_HI */
 	__u32 skipped[2]; /* gaps in the sequence numbers, and their bytes, since the last drain */
 	__u32 skipped_bytes[2];
 };

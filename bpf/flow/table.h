@@ -377,15 +377,17 @@ static __always_inline void note_end(const struct flow_slot *slot, __u32 index,
 
 	if (!cold)
 		return;
-	after = now > slot->first ? (now - slot->first) / NSEC_PER_MSEC + 1 : 1;
-	if (after >= COLD_RST_BY_HI)
-		after = COLD_RST_BY_HI - 1;
-	if (p->tcp_flags & TCP_FIN && !cold->fin_ms[side])
-		cold->fin_ms[side] = after;
+	after = now > slot->first ? (now - slot->first) / NSEC_PER_USEC + 1 : 1;
+	if (after >= COLD_MS) {
+		after = (now - slot->first) / NSEC_PER_MSEC + 1;
+		after = (after < COLD_MS ? after : COLD_MS - 1) | COLD_MS;
+	}
+	if (p->tcp_flags & TCP_FIN && !cold->fin_after[side])
+		cold->fin_after[side] = after;
 	if (!(p->tcp_flags & TCP_RST))
 		return;
-	if (!cold->rst_ms)
-		cold->rst_ms = after | (side ? COLD_RST_BY_HI : 0);
+	if (!cold->rst_after)
+		cold->rst_after = after | (side ? COLD_RST_BY_HI : 0);
 	if (tcp->syn && !tcp->synack && !tcp->ack &&
 	    slot->seen & (side ? SEEN_LO_OPENED : SEEN_HI_OPENED))
 		tcp->ack = clamp_ns(now, tcp->syn);

@@ -29,6 +29,7 @@ pub const COLD_TAG_SHIFT: u32 = 48;
 pub const COLD_LABEL: u32 = 8388608;
 pub const COLD_LABELS: u32 = 8;
 pub const COLD_RST_BY_HI: u32 = 2147483648;
+pub const COLD_MS: u32 = 1073741824;
 pub const ADDRESSES_SET: u32 = 1;
 pub const ADDRESSES_GENERATION: u32 = 2;
 pub const ADDRESSES_HAS_INCLUDE: u32 = 4;
@@ -81,8 +82,8 @@ pub struct FlowCold {
     pub pad: AtomicU8,
     pub fragmented: AtomicU32,
     pub moved: AtomicU32,
-    pub fin_ms: [AtomicU32; 2],
-    pub rst_ms: AtomicU32,
+    pub fin_after: [AtomicU32; 2],
+    pub rst_after: AtomicU32,
     pub skipped: [AtomicU32; 2],
     pub skipped_bytes: [AtomicU32; 2],
 }

@@ -28,8 +28,8 @@ use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        COLD_LABEL, COLD_MAC, COLD_RST_BY_HI, COLD_TAG_SHIFT, COUNTED_ANEW, ColdSlot, Ended,
-        PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
+        COLD_LABEL, COLD_MAC, COLD_MS, COLD_RST_BY_HI, COLD_TAG_SHIFT, COUNTED_ANEW, ColdSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
         SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot, TcpSlot,
     },
 };
@@ -464,7 +464,7 @@ impl Beside {
 
 fn clear((tcp, cold): Details<'_>) {
     cold.carries.store(0, Relaxed);
-    cold.rst_ms.store(0, Relaxed);
+    cold.rst_after.store(0, Relaxed);
     tcp.syn.store(0, Relaxed);
     tcp.synack.store(0, Relaxed);
     tcp.ack.store(0, Relaxed);
@@ -476,7 +476,7 @@ fn clear((tcp, cold): Details<'_>) {
         tcp.ttl[side].store(0, Relaxed);
         cold.link[side].store(0, Relaxed);
         cold.pair[side].store(0, Relaxed);
-        cold.fin_ms[side].store(0, Relaxed);
+        cold.fin_after[side].store(0, Relaxed);
         for byte in &cold.labels[side] {
             byte.store(0, Relaxed);
         }
@@ -606,9 +606,10 @@ fn take_tcp(
 ) -> TcpUpdate {
     let (syn, synack) = (tcp.syn.load(Relaxed), tcp.synack.load(Relaxed));
     let (no_syn, ack) = (tcp.no_syn.load(Relaxed) != 0, tcp.ack.load(Relaxed));
-    let after_first = |ms: u32| match ms {
+    let after_first = |after: u32| match after & (COLD_MS - 1) {
         0 => 0,
-        ms => first_ns + u64::from(ms - 1) * 1_000_000,
+        units if after & COLD_MS != 0 => first_ns + u64::from(units - 1) * 1_000_000,
+        units => first_ns + u64::from(units - 1) * 1_000,
     };
     let opened = opener(seen);
     let mut syn_ns = [0; 2];
@@ -624,7 +625,7 @@ fn take_tcp(
         }
     }
     let mut rst_ns = [0; 2];
-    let rst = cold.rst_ms.load(Relaxed);
+    let rst = cold.rst_after.load(Relaxed);
     rst_ns[usize::from(rst & COLD_RST_BY_HI != 0)] = after_first(rst & !COLD_RST_BY_HI);
     TcpUpdate {
         flags: [seen as u8, (seen >> 8) as u8],
@@ -642,9 +643,9 @@ fn take_tcp(
         syn_ttl: tcp.ttl.each_ref().map(|ttl| ttl.load(Relaxed)),
         syn_ns,
         fin_ns: cold
-            .fin_ms
+            .fin_after
             .each_ref()
-            .map(|ms| after_first(ms.load(Relaxed))),
+            .map(|after| after_first(after.load(Relaxed))),
         rst_ns,
     }
 }

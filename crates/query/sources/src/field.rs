@@ -466,6 +466,21 @@ mod tests {
     }
 
     #[test]
+    fn flows_of_ip_have_the_addresses_and_all_tags_of_their_link() {
+        let mut update = update(tcp());
+        update.link.macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        update.key.vlan = [skua_flow::VLAN_PRESENT | 5, skua_flow::VLAN_PRESENT | 6];
+        update.link.inner_tags = [skua_flow::VLAN_PRESENT | 7, 0];
+        with(&update, |flow| {
+            let get = |key: &str| flow.get(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(get("Link.A"), "02:00:00:00:00:02".into());
+            assert_eq!(get("Link.B"), "02:00:00:00:00:01".into());
+            assert_eq!(get("Link.ID"), (7 << 24 | 6 << 12 | 5).into());
+            assert_eq!(get("Link.Protocol"), "ETHERNET".into());
+        });
+    }
+
+    #[test]
     fn the_whole_is_made_of_its_parts_and_stays_when_kept() {
         with(&update(tcp()), |flow| {
             let whole = flow.to_value();

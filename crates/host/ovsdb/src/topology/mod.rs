@@ -4,6 +4,7 @@ mod apply;
 mod metadata;
 mod meter;
 mod names;
+mod place;
 mod state;
 
 use crate::{Change, Client, ClientConfig, ClientCounters, Error, Monitored, Target, Watcher};

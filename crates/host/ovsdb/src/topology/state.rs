@@ -5,6 +5,7 @@ use super::{
     apply::{Applied, metadata_of},
     metadata::Truth,
     meter::Meter,
+    place::Places,
 };
 use crate::{Change, Database, Error, Row};
 use skua_topology::{Change as GraphChange, Delivery, IndexKey, Lookup, Node, SharedGraph, Value};
@@ -66,6 +67,8 @@ pub(super) struct State {
     pub by_node: HashMap<Arc<str>, Key>,
     /// Until when interfaces wait for a node of others.
     pub waiting: HashMap<Uuid, Instant>,
+    /// By what internal ports are found in other namespaces.
+    pub places: Places,
     pub host_node: Option<Arc<str>>,
     /// How often we deleted nodes whose deletion the graph has not reported yet.
     pub deleted: HashMap<Arc<str>, u32>,
@@ -102,6 +105,7 @@ impl State {
             applied: HashMap::new(),
             by_node: HashMap::new(),
             waiting: HashMap::new(),
+            places: Places::default(),
             host_node: None,
             deleted: HashMap::new(),
             counters: OvsCounters::default(),
@@ -233,6 +237,8 @@ impl State {
         if let Some(id) = name.and_then(|name| self.by_name.get(name)) {
             self.dirty.insert((Kind::Interface, *id));
         }
+        let with_mac = self.rows_with_mac(node).into_iter();
+        self.dirty.extend(with_mac.map(|id| (Kind::Interface, id)));
     }
 
     fn node_went(&mut self, node: &Node) {
@@ -380,7 +386,9 @@ impl State {
         // Interfaces that name one as peer that came, went or changed, must be applied again.
         let peers = [old, new].map(|row| row.and_then(peer).map(Box::<str>::from));
         let gone = new.is_none();
-        if old_name != new_name {
+        let renamed = old_name != new_name;
+        self.places.row_changed(id, new, renamed);
+        if renamed {
             if let Some(name) = old_name
                 && self.by_name.get(&name) == Some(&id)
             {

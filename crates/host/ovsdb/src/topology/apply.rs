@@ -142,6 +142,9 @@ impl State {
                 self.apply_edges(&mut graph, *key, desired, now);
             }
         }
+        if keys.iter().any(|(kind, _)| *kind == Kind::Bridge) {
+            self.tell_bridges();
+        }
     }
 
     pub fn count_applied(&self, mut counters: OvsCounters) -> OvsCounters {

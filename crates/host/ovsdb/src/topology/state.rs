@@ -7,10 +7,10 @@ use super::{
     meter::Meter,
     place::Places,
 };
-use crate::{Change, Database, Error, Row};
+use crate::{Change, Database, Error, Row, rules::Rules};
 use skua_topology::{Change as GraphChange, Delivery, IndexKey, Lookup, Node, SharedGraph, Value};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -73,6 +73,8 @@ pub(super) struct State {
     /// How often we deleted nodes whose deletion the graph has not reported yet.
     pub deleted: HashMap<Arc<str>, u32>,
     pub counters: OvsCounters,
+    /// OpenFlow rules, if they are wanted.
+    rules_of_bridges: Option<Rules>,
     /// Rows that have to be applied again.
     dirty: BTreeSet<Key>,
     /// Since when there is no connection.
@@ -82,7 +84,7 @@ pub(super) struct State {
 }
 
 /// Now, ms since the Unix epoch.
-pub(super) fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -91,7 +93,10 @@ pub(super) fn now() -> i64 {
 
 impl State {
     pub fn new(config: OvsConfig, netns: u64, graph: SharedGraph) -> Self {
+        let rules = config.rules.clone();
+        let rules = rules.map(|rules| Rules::new(rules, &config.host, graph.clone()));
         let mut state = Self {
+            rules_of_bridges: rules,
             origin: config.origin.as_str().into(),
             netns: i64::try_from(netns).unwrap_or(i64::MAX),
             config,
@@ -123,6 +128,10 @@ impl State {
             rows: self.rows.len() as u64,
             bytes: self.rows.bytes() as u64,
             waiting: self.waiting.len() as u64,
+            rules: self
+                .rules_of_bridges
+                .as_ref()
+                .map_or_else(Default::default, Rules::counters),
             ..self.count_applied(self.counters)
         }
     }
@@ -322,6 +331,20 @@ impl State {
     /// The rows that have to be applied again, in the order of [`Kind`].
     pub fn take_dirty(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.dirty).into_iter().collect()
+    }
+
+    /// Says which bridges there are.
+    pub fn tell_bridges(&mut self) {
+        if let Some(rules) = &mut self.rules_of_bridges {
+            let bridges = self.rows.rows(BRIDGE);
+            let named = bridges.filter_map(|(id, row)| Some((id, row.text("name")?.to_owned())));
+            rules.bridges(&named.collect::<BTreeMap<_, _>>());
+        }
+    }
+
+    /// To be dropped without a lock.
+    pub fn take_rules(&mut self) -> Option<Rules> {
+        self.rules_of_bridges.take()
     }
 
     pub fn row(&self, key: Key) -> Option<&Row> {

@@ -3,16 +3,21 @@
 //! | module | |
 //! |---|---|
 //! | `exchange` | what clients and the route `/api/services/graph` have in common |
+//! | `metrics` | for `/metrics` |
 //! | `show` | as JSON, CSV and Graphviz |
 
 pub mod exchange;
+pub mod metrics;
 pub mod show;
 
 use skua_collect::{
     Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered,
     graph::{Edge, Graph, GraphLine, Past},
 };
-use skua_process::host::{secret_seed, unix_ns};
+use skua_process::{
+    host::{secret_seed, unix_ns},
+    metrics::Exposition,
+};
 use skua_state::{Observers, State};
 use std::{
     collections::{HashMap, VecDeque},
@@ -43,6 +48,7 @@ pub struct ServiceGraph(Arc<Mutex<Inner>>);
 struct Inner {
     graph: Graph,
     past: Past,
+    series: metrics::Series,
     own: Option<Own>,
     /// Agent addresses under which this host exports.
     own_agents: Vec<IpAddr>,
@@ -131,6 +137,7 @@ impl Default for ServiceGraph {
         Self(Arc::new(Mutex::new(Inner {
             graph: Graph::new(EDGES, unix_ns()),
             past: Past::new(PAST),
+            series: metrics::Series::default(),
             own: None,
             own_agents: Vec::new(),
             own_lines: 0,
@@ -186,6 +193,13 @@ impl ServiceGraph {
             own_lines: inner.own_lines,
         };
         (inner.graph.edges(&open, unix_ns()), lost)
+    }
+
+    /// For /metrics: of windows that are over, since open ones can still move from one edge to another.
+    pub fn write_metrics(&self, out: &mut Exposition) {
+        let mut inner = self.lock();
+        let edges = inner.graph.edges(&Graph::new(0, 0), unix_ns());
+        metrics::write(out, &edges, &mut inner.series);
     }
 
     /// All edges as they were at a moment, ns since the Unix epoch; none when nothing is known of it.

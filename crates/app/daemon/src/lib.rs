@@ -58,7 +58,7 @@ use skua_runtime::{
 };
 use skua_server::{
     Server,
-    alive::{self, Drains},
+    alive::{self, Drains, Readable, Signs},
     local,
 };
 use skua_sources::FlowPast;
@@ -499,10 +499,16 @@ fn serve(
     let health = Health::new(&storage.graph, discovery, storage.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
-        .with_lake(storage.lake.as_ref());
+        .with_lake(storage.lake.as_ref())
+        .with_services(&storage.services);
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
     let parts = Parts::new(&engine, &shared, &actions);
+    let readable = shared.clone();
+    let signs = Signs {
+        drains,
+        state: Some(Readable::new(move || drop(readable.read()))),
+    };
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),
@@ -512,7 +518,7 @@ fn serve(
         &actions,
         health,
     )
-    .merge(alive::routes(drains))
+    .merge(alive::routes(signs))
     .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     // A link in a log would let its readers log in.

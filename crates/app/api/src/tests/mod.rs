@@ -125,6 +125,7 @@ pub fn routes() -> (
     let fleet = Some(Fleet::new(graph.clone(), settings).unwrap());
     let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
     let engine = QueryEngine::new(graph, shared.clone(), sets, None);
+    let readable = shared.clone();
     let live = LiveAddresses::new(100, |_| Ok(()));
     let actions = Actions::start(&Config::default(), &engine, &shared, true).unwrap();
     let routes = crate::routes(
@@ -136,7 +137,10 @@ pub fn routes() -> (
         &actions,
         health,
     )
-    .merge(alive::routes(None))
+    .merge(alive::routes(alive::Signs {
+        drains: None,
+        state: Some(alive::Readable::new(move || drop(readable.read()))),
+    }))
     .merge(crate::services::routes(ServiceGraph::default()));
     (routes, engine, shared, updates, actions)
 }

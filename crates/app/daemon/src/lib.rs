@@ -309,7 +309,10 @@ impl Watch {
         let switch = Switch::new(database.clone());
         // Remove leftovers of an earlier process, with or without captures.
         switch.clean_up()?;
-        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let ovs = match database {
+            Some(target) => follow_switch(config, target, graph)?,
+            None => None,
+        };
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let services = storage.services.clone();
         let on_agents = move |agents| services.set_own_agents(agents);
@@ -576,16 +579,21 @@ fn discover(
 }
 
 /// Adds Open vSwitch to the graph.
-fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+fn follow_switch(
+    config: &Config,
+    target: Target,
+    graph: &SharedGraph,
+) -> anyhow::Result<Option<OvsTopology>> {
     let settings = OvsConfig {
         statistics: config.ovs.statistics,
+        rules: config.ovs.rules()?,
         ..OvsConfig::new(target, &config.host_name())
     };
-    match OvsTopology::start(settings, graph.clone()) {
+    Ok(match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),
         Err(error) => {
             tracing::warn!(%error, "Open vSwitch cannot be discovered");
             None
         }
-    }
+    })
 }

@@ -21,6 +21,8 @@ usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0" 2>/dev/null || true;
 
 base=${SKUA_BASE_URL:-https://github.com/skua-project/skua/releases/latest/download}
 prefix=${SKUA_PREFIX:-/usr/local}
+# Skua itself warns of variables that it does not know.
+unset SKUA_BASE_URL SKUA_PREFIX
 dry= remove=
 while [ $# -gt 0 ]; do
     case $1 in

@@ -38,7 +38,8 @@ def run(*command, **options):
 def make(folder):
     """The files of a release, weakly compressed where that can be said."""
     environment = os.environ | {
-        "DIST": str(folder), "SKUA_DIST_PROGRAMS": str(SKUA), "DEB_COMPRESS": "none", "RPM_COMPRESS": "w1.gzdio",
+        "DIST": str(folder), "DIST_PROGRAMS": str(SKUA), "DEB_COMPRESS": "none", "RPM_COMPRESS": "w1.gzdio",
+        "GZIP_LEVEL": "1",
     }
     return run("packaging/dist", env=environment)
 

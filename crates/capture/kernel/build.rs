@@ -70,6 +70,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "aarch64" => "arm64",
         other => return Err(format!("kernel programs are not made for {other}").into()),
     };
+    // Headers of the target: beside those of the host, or where cross-compilers have them.
+    let machine = target.replace("-unknown", "");
+    let native = PathBuf::from("/usr/include").join(&machine);
+    let headers = if native.join("asm").exists() {
+        native
+    } else {
+        PathBuf::from("/usr").join(machine).join("include")
+    };
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-env-changed=CLANG");
     for (object, source, arguments) in OBJECTS {
@@ -80,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .args(["-Wno-unused-parameter", "-Wno-sign-compare"])
             .arg(format!("-I{}", root.join("include").display()))
             .arg(format!("-I{include}"))
-            .arg(format!("-I/usr/include/{}", target.replace("-unknown", "")))
+            .arg(format!("-I{}", headers.display()))
             .arg(format!("-D__TARGET_ARCH_{arch}"))
             .args(arguments)
             .arg("-c")

@@ -71,9 +71,8 @@ test-stream: needs ## the stream job on a real Flink, beside the same in process
 	@tests/kafka/run flink
 
 lint: ## format and clippy
-	@$(CARGO) fmt --check && $(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	@$(CARGO) fmt --check
 	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
-	@$(CARGO) clippy --quiet --manifest-path fuzz/Cargo.toml --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60

@@ -302,4 +302,9 @@ export interface ServiceEdge {
   first: string;
   last: string;
   change?: string;
+  rate?: {
+    bits_per_second?: number;
+    connections_per_second?: number;
+    failures_per_second?: number;
+  };
 }

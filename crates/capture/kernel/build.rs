@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 23] = [
+const OBJECTS: [(&str, &str, &[&str]); 25] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -25,6 +25,12 @@ const OBJECTS: [(&str, &str, &[&str]); 23] = [
         "flow_tc_shared_packets",
         "flow/tc.bpf.c",
         &["-DSKUA_SHARED", "-DSKUA_PACKETS"],
+    ),
+    ("flow_tc_tables", "flow/tc.bpf.c", &["-DSKUA_TABLES"]),
+    (
+        "flow_tc_tables_packets",
+        "flow/tc.bpf.c",
+        &["-DSKUA_TABLES", "-DSKUA_PACKETS"],
     ),
     ("socket_btf", "socket/btf.bpf.c", &[]),
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),

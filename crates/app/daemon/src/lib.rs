@@ -33,12 +33,12 @@ use skua_api::{
 };
 use skua_archive::{history::HistoryWriter, lake::LakeWriter};
 use skua_config as config;
-use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
+use skua_config::{Config, StartupCapture, arguments::SummaryFormat, sockets::lower_priority};
 use skua_control::{
     Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
-use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
+use skua_discover::{Discovery, DiscoveryConfig, HostFile, HostMetadata, InventoryConfig};
 use skua_export::{export::Export, services::ServiceGraph};
 use skua_fleet::{
     agent::uplink::{Uplink, UplinkSources},
@@ -294,7 +294,8 @@ impl Watch {
             descriptors::make_room(descriptors::ALL_NAMESPACES);
         }
         let (graph, observers) = (&storage.graph, &storage.observers);
-        let discovery = discover(config, graph).map(Arc::new);
+        let metadata = host_metadata(config)?;
+        let discovery = discover(config, metadata, graph).map(Arc::new);
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
             observers.add(Arc::new(move |capture, state| {
                 if capture.is_none() {
@@ -404,6 +405,10 @@ impl Gather {
             fleet: fleet.clone(),
         };
         let captures = CaptureManager::start(storage.graph.clone(), resources, Arc::new(runner))?;
+        let declared = config.captures.startup.iter();
+        captures
+            .declare(declared.map(StartupCapture::capture).collect())
+            .map_err(|(at, error)| anyhow::anyhow!("captures.startup[{at}]: {error}"))?;
         Ok(Self {
             fleet,
             captures: Arc::new(captures),
@@ -521,18 +526,37 @@ fn serve(
     Ok((Door { url, link }, actions))
 }
 
+/// What the configuration says of the host.
+fn host_metadata(config: &Config) -> anyhow::Result<HostMetadata> {
+    let files = config.agent.metadata_config.files.iter();
+    let files = files.map(|file| HostFile {
+        path: file.path.clone(),
+        kind: file.r#type.clone(),
+        name: file.name.clone(),
+        selector: file.selector.clone(),
+    });
+    HostMetadata::new(&config.agent.metadata, files.collect())
+        .map_err(|error| anyhow::anyhow!("agent.{error}"))
+}
+
 /// Fills the graph; without discovery it stays empty.
-fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
+fn discover(
+    config: &Config,
+    host_metadata: HostMetadata,
+    graph: &SharedGraph,
+) -> Option<Discovery> {
     let settings = DiscoveryConfig {
         host: config.host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        host_metadata,
         inventory: InventoryConfig {
             containers: config.topology.containers,
             processes: config.topology.processes && config.sockets.enabled,
             guests: config.topology.guests,
             programs: config.topology.bpf,
             nftables: config.topology.nftables,
+            lldp: config.topology.lldp,
         },
         ..DiscoveryConfig::default()
     };

@@ -111,6 +111,11 @@ impl Sockets {
         self.owners.get(OwnerId::numbered(number?))
     }
 
+    /// Services that got another name after they were first met.
+    pub fn renames(&self) -> &skua_socket::Renames {
+        self.owners.renames()
+    }
+
     /// The owners of both sides of a conversation, for who uses them when this is let go of.
     pub fn keep_owners(&self, owners: [Option<NonZeroU32>; 2]) -> [Option<Arc<Owner>>; 2] {
         owners.map(|number| self.owners.keep(OwnerId::numbered(number?)))

@@ -312,6 +312,22 @@ section! {
         target: String = String::new();
         /// read the counters of Open vSwitch's interfaces
         statistics: bool = true;
+        openflow: OpenFlow;
+    }
+}
+
+section! {
+    /// OpenFlow rules and groups of Open vSwitch's bridges in the graph (docs/ovs.md).
+    OpenFlow {
+        /// read them; off, as in Skydive: each rule whose counters have grown is a version in the history at each interval
+        enabled: bool = false;
+        /// how often they are read, with their counters; changes of rules are in the graph at once
+        #[serde(with = "crate::time")]
+        interval: Duration = Duration::from_secs(10);
+        /// maximum number of rules of a bridge, and of its groups
+        max_rules: u32 = 10_000;
+        /// folder with the bridges' sockets, BRIDGE.mgmt; empty: that of the database's socket, else /run/openvswitch
+        directory: String = String::new();
     }
 }
 
@@ -325,6 +341,36 @@ impl Ovs {
             ("", _) => Ok(None),
             (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
         }
+    }
+
+    /// How OpenFlow rules are read; none when they are not.
+    pub fn rules(&self) -> anyhow::Result<Option<skua_ovsdb::RulesConfig>> {
+        let OpenFlow {
+            enabled,
+            interval,
+            max_rules,
+            directory,
+        } = &self.openflow;
+        if *interval < Duration::from_millis(100) {
+            bail!("ovs.openflow.interval must be at least 100ms");
+        }
+        if !*enabled {
+            return Ok(None);
+        }
+        let usual = skua_ovsdb::RulesConfig::default();
+        let folder = match (&**directory, self.database()?) {
+            ("", Some(skua_ovsdb::Target::Unix(socket))) => match socket.parent() {
+                Some(folder) => folder.to_owned(),
+                None => usual.folder,
+            },
+            ("", _) => usual.folder,
+            (folder, _) => folder.into(),
+        };
+        Ok(Some(skua_ovsdb::RulesConfig {
+            folder,
+            interval: *interval,
+            max_rules: *max_rules as usize,
+        }))
     }
 }
 
@@ -696,6 +742,7 @@ impl Config {
         }
         self.flow.addresses.marks()?;
         self.ovs.database()?;
+        self.ovs.rules()?;
         self.dpdk.check()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");

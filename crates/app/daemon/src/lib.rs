@@ -58,7 +58,7 @@ use skua_runtime::{
 };
 use skua_server::{
     Server,
-    alive::{self, Drains},
+    alive::{self, Drains, Readable, Signs},
     local,
 };
 use skua_sources::FlowPast;
@@ -309,7 +309,10 @@ impl Watch {
         let switch = Switch::new(database.clone());
         // Remove leftovers of an earlier process, with or without captures.
         switch.clean_up()?;
-        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let ovs = match database {
+            Some(target) => follow_switch(config, target, graph)?,
+            None => None,
+        };
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let services = storage.services.clone();
         let on_agents = move |agents| services.set_own_agents(agents);
@@ -499,10 +502,16 @@ fn serve(
     let health = Health::new(&storage.graph, discovery, storage.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
-        .with_lake(storage.lake.as_ref());
+        .with_lake(storage.lake.as_ref())
+        .with_services(&storage.services);
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
-    let parts = Parts::new(&engine, &shared);
+    let parts = Parts::new(&engine, &shared, &actions);
+    let readable = shared.clone();
+    let signs = Signs {
+        drains,
+        state: Some(Readable::new(move || drop(readable.read()))),
+    };
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),
@@ -512,7 +521,7 @@ fn serve(
         &actions,
         health,
     )
-    .merge(alive::routes(drains))
+    .merge(alive::routes(signs))
     .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     // A link in a log would let its readers log in.
@@ -570,16 +579,21 @@ fn discover(
 }
 
 /// Adds Open vSwitch to the graph.
-fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+fn follow_switch(
+    config: &Config,
+    target: Target,
+    graph: &SharedGraph,
+) -> anyhow::Result<Option<OvsTopology>> {
     let settings = OvsConfig {
         statistics: config.ovs.statistics,
+        rules: config.ovs.rules()?,
         ..OvsConfig::new(target, &config.host_name())
     };
-    match OvsTopology::start(settings, graph.clone()) {
+    Ok(match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),
         Err(error) => {
             tracing::warn!(%error, "Open vSwitch cannot be discovered");
             None
         }
-    }
+    })
 }

@@ -1,7 +1,7 @@
 //! Captures follow their queries: a thread finds the nodes again whenever the graph changes.
 
 use super::{
-    Capture,
+    Capture, CaptureType,
     point::{NodePoint, is_same_site, point},
 };
 use crate::resource::{Resource as _, ResourceError, Resources};
@@ -284,10 +284,10 @@ fn check(capture: &Capture) -> Result<(), String> {
         drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
     }
     if capture.reassemble_tcp {
-        return Err("ReassembleTCP: nothing is read of streams".into());
+        return Err("ReassembleTCP (--reassemble-tcp): Skua does not read what TCP carries; create the capture without it".into());
     }
     if capture.extra_layers != 0 {
-        return Err("ExtraLayers: no layers behind the transport are read".into());
+        return Err("ExtraLayers (--extra-layer): Skua reads no layer behind the transport; create the capture without it".into());
     }
     if !(-1..=10).contains(&capture.raw_packet_limit) {
         return Err("RawPacketLimit: -1 to 10 packets of each flow".into());
@@ -439,15 +439,27 @@ impl Inner {
                         run.capture.r#type.on(&point.kind).name().into(),
                     ),
                 ];
-                if !run.capture.name.is_empty() {
-                    entries.push(("Name".into(), Value::from(&*run.capture.name)));
-                }
+                let texts = [
+                    ("Name", &run.capture.name),
+                    ("Description", &run.capture.description),
+                    ("BPFFilter", &run.capture.bpf_filter),
+                ];
+                let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+                entries.extend(texts.map(|(key, text)| (key.into(), Value::from(&**text))));
                 if let PointState::Refused(why) = state {
                     entries.push(("Error".into(), Value::from(&**why)));
                 }
                 if let Some(address) = run.status.listens_at.get(&point.node) {
                     entries.push(("Listen".into(), Value::from(&*address.ip().to_string())));
                     entries.push(("Port".into(), i64::from(address.port()).into()));
+                    // As Skydive's clients look for it.
+                    let socket = match run.capture.r#type {
+                        CaptureType::PcapSocket => Some("PCAPSocket"),
+                        CaptureType::Sflow => Some("SFlowSocket"),
+                        _ => None,
+                    };
+                    let text = || Value::from(&*address.to_string());
+                    entries.extend(socket.map(|key| (key.into(), text())));
                 }
                 let list = now.entry(point.node.clone()).or_default();
                 list.push(Map::new(entries).into());

@@ -155,6 +155,7 @@ impl Worker {
         state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         CaptureSet {
+            file: None,
             number: self.number,
             id: self.capture.uuid,
             shared: Shared::new(state, waker),

@@ -568,6 +568,19 @@ test("the time line shows when there was something, and selects a range", async 
   await page.locator(".notice.bad").getByText("A moment is a time").waitFor();
   await line.getByRole("button", { name: "Live" }).click();
   await page.waitForURL((url) => !/at=|from=/.test(url.hash));
+  // Who looks into the past only for an instant is live again, too.
+  await go("map?find=dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
+  await page.evaluate(() => {
+    location.hash = `#/map?find=dummy5&at=${Date.now() - 20_000}`;
+    setTimeout(() => (location.hash = "#/map?find=dummy5"), 50);
+  });
+  await page.waitForURL(/at=/);
+  await page.waitForURL((url) => !/at=/.test(url.hash));
+  on("host", "ip", "link", "add", "dummy5", "type", "veth", "peer", "name", "dummy6");
+  await page.getByText(/nodes, 1 found/).waitFor();
+  on("host", "ip", "link", "del", "dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
   expected(/status of 4\d\d/);
 });
 
@@ -697,6 +710,13 @@ test("when nobody answers the last view stays, and comes back", async () => {
   await skua.start();
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
   await page.getByRole("alert").waitFor({ state: "detached" });
+  // Who looks at the past meanwhile finds it again, too.
+  await go(`map?at=${Date.now()}`);
+  await page.getByRole("button", { name: "Live", pressed: false }).waitFor();
+  await skua.stop("SIGKILL");
+  await page.getByRole("alert").getByText("has not answered").waitFor();
+  await skua.start();
+  await page.getByRole("alert").getByText("has not answered").waitFor({ state: "detached" });
   await go("flows");
   await rows().first().waitFor();
   expected(/ERR_CONNECTION|WebSocket connection|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE/);

@@ -252,6 +252,7 @@ mod tests {
             },
             sums: EdgeSums::default(),
             quantiles: [None; 3],
+            recent: None,
             change: None,
         };
         edge.sums.connections = connections;

@@ -8,7 +8,7 @@ SHIPPED = target/shipped/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-release test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
+.PHONY: help needs build run release deb dist image test test-release test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers test-skydive bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots clean
 
@@ -36,6 +36,10 @@ run: $(SKUA) ## install what the build needs, build, watch all interfaces (ARGS=
 release: needs ## one statically linked file: target/dist/skua
 	@web/build
 	@packaging/release
+
+dist: needs ## all that a release has, for x86-64 and arm64: archives, .deb, .rpm, image, install script, formula, in target/dist
+	@web/build
+	@packaging/dist $(PROFILE)
 
 deb: release ## Debian package: target/dist/skua_VERSION_amd64.deb
 	@packaging/deb
@@ -90,6 +94,9 @@ bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes 
 test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors get, as far as they are installed (seconds)
 	@$(CARGO) build --quiet -p skua
 	@tests/peers/run
+test-skydive: ## Skydive's own client and functional tests, which you have built, against skua (tests/skydive/run --help says how)
+	@$(CARGO) build --quiet -p skua
+	@tests/skydive/run $(ARGS)
 test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic

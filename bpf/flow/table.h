@@ -87,8 +87,8 @@ static __always_inline struct point_key point_of(const struct flow_key *key)
 }
 
 /* Counts on a rare path: per capture point, direction and cause. */
-static __always_inline void count_cause(struct point_key key, __u32 direction, __u32 cause,
-					__u64 packets, __u64 bytes)
+static __always_inline void add_to_cause(struct point_key key, __u32 direction, __u32 cause,
+					 __u64 packets, __u64 bytes)
 {
 	struct point_counters *point = bpf_map_lookup_elem(&points, &key);
 	__u32 zero = 0;
@@ -100,6 +100,28 @@ static __always_inline void count_cause(struct point_key key, __u32 direction, _
 	/* Per CPU and never nested: these programs run with bottom halves disabled. */
 	point->count[direction][cause].packets += packets;
 	point->count[direction][cause].bytes += bytes;
+}
+
+#ifdef SKUA_TABLES
+/* Apart, since its lookups take stack, of which all functions in a chain of calls have 512 bytes.
+ */
+__noinline int add_apart(__u64 point, __u32 direction, __u32 cause, __u64 packets, __u64 bytes)
+{
+	const struct point_key key = {.ifindex = point, .netns = point >> 32};
+
+	add_to_cause(key, direction, cause, packets, bytes);
+	return 0;
+}
+
+#define ADD_TO_CAUSE(key, ...) add_apart((key).ifindex | (__u64)(key).netns << 32, __VA_ARGS__)
+#else
+#define ADD_TO_CAUSE add_to_cause
+#endif
+
+static __always_inline void count_cause(struct point_key key, __u32 direction, __u32 cause,
+					__u64 packets, __u64 bytes)
+{
+	ADD_TO_CAUSE(key, direction, cause, packets, bytes);
 }
 
 static __always_inline __u32 full_cause(const struct flow_key *key)

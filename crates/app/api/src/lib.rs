@@ -83,7 +83,7 @@ skua run
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET /api/steer       detectors; POST applies one, /api/steer/NAME/channels, …/events; DELETE
-  GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
+  GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule, /api/workflow
                        what users have made; …/UUID: GET, PATCH, DELETE
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have reported their hosts, and their state
@@ -122,7 +122,8 @@ pub fn complete(routes: OpenApiRouter, parts: Parts, config: &Config, limits: &L
         .merge(login::routes())
         .merge(info::routes(config))
         .merge(openapi::routes())
-        .merge(ws::routes(parts, limits, &routes))
+        .merge(skydive::workflows::routes(config, &routes))
+        .merge(ws::routes(&config.host_name(), parts, limits, &routes))
         .split_for_parts();
     described.merge(also_described);
     let description = Description::new(described);

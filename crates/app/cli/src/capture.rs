@@ -135,6 +135,12 @@ pub struct CreateArguments {
     /// Lowest layer whose addresses separate flows
     #[arg(long, value_name = "L2|L3", default_value = "L3")]
     pub layer_key_mode: String,
+    /// Also read a layer behind the transport, like DNS (Skydive's option; refused: Skua reads none)
+    #[arg(long, value_name = "LAYER")]
+    pub extra_layer: Vec<String>,
+    /// Put segments of TCP in order first (Skydive's option; refused: Skua reads nothing of streams)
+    #[arg(long, alias = "reassamble-tcp")]
+    pub reassemble_tcp: bool,
     /// First packets of each flow that are stored, at most 10
     #[arg(
         long,
@@ -189,6 +195,9 @@ impl CreateArguments {
             "ExtraTCPMetric": self.extra_tcp_metric,
             "IPDefrag": self.ip_defrag,
             "LayerKeyMode": self.layer_key_mode,
+            // Any layer: none is read.
+            "ExtraLayers": self.extra_layer.len(),
+            "ReassembleTCP": self.reassemble_tcp,
             "SamplingRate": self.samplingrate,
             "PollingInterval": self.pollinginterval,
             "Port": self.port,

@@ -412,6 +412,18 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
+    /// Sends bytes of a media type, and returns the answer.
+    pub fn upload(
+        &self,
+        path: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> anyhow::Result<serde_json::Value> {
+        let request = self.signed(self.agent.post(format!("{}{path}", self.url)));
+        let (_, body) = self.answer(request.content_type(media_type).send(bytes))?;
+        serde_json::from_slice(&body).context("the answer is not JSON")
+    }
+
     /// Sends lines of JSON.
     pub fn lines_to(
         &self,

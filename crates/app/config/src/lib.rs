@@ -15,9 +15,11 @@ pub mod export;
 pub mod lake;
 mod section;
 pub mod sockets;
+mod startup;
 pub mod steer;
 
 pub use describe::{documentation, explain, sample, schema};
+pub use startup::StartupCapture;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -162,10 +164,37 @@ section! {
         /// PEM file with the public keys of analyzers: an agent accepts only captures that one of them
         /// signed
         analyzer_key: String = String::new(), flag "--analyzer-key";
+        /// metadata of the host's node, like {rack: r7}
+        metadata: serde_json::Map<String, serde_json::Value> = serde_json::Map::new();
+        metadata_config: MetadataConfig;
     } skip {
         /// The only hook to use; not in the file.
         hook: Option<skua_kernel::HookKind>;
     }
+}
+
+section! {
+    /// Metadata of the host's node from files.
+    MetadataConfig {
+        /// files with values for `Config` of the host's node, a list: [{name: rack, path: /etc/rack.yml, type: yaml,
+        /// selector: location.rack}] (docs/topology.md)
+        files: Vec<MetadataFile> = Vec::new();
+    }
+}
+
+/// A file with metadata of the host's node, as in Skydive's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetadataFile {
+    /// Key in `Config`.
+    pub name: String,
+    /// Where the file is.
+    pub path: PathBuf,
+    /// json, yaml, toml, ini or properties.
+    pub r#type: String,
+    /// Path of the value, with dots; empty: all that is in the file.
+    #[serde(default)]
+    pub selector: String,
 }
 
 section! {
@@ -252,6 +281,8 @@ section! {
         bpf: bool = true;
         /// nftables rules of hosts and namespaces, as the command nft prints them
         nftables: bool = true;
+        /// switches and ports that interfaces are wired to, as these say by LLDP
+        lldp: bool = true;
     }
 }
 
@@ -267,6 +298,9 @@ section! {
         memory: u64 = 64 << 20;
         /// queries find only the flows of captures, as in Skydive, not those that Skua always counts
         on_demand: bool = false;
+        /// captures that run from the start, a list: [{gremlin: "G.V().Has('Name', 'eth0')", type: ebpf, bpf: port 53}]
+        /// (docs/captures.md)
+        startup: Vec<StartupCapture> = Vec::new();
     }
 }
 
@@ -278,6 +312,22 @@ section! {
         target: String = String::new();
         /// read the counters of Open vSwitch's interfaces
         statistics: bool = true;
+        openflow: OpenFlow;
+    }
+}
+
+section! {
+    /// OpenFlow rules and groups of Open vSwitch's bridges in the graph (docs/ovs.md).
+    OpenFlow {
+        /// read them; off, as in Skydive: each rule whose counters have grown is a version in the history at each interval
+        enabled: bool = false;
+        /// how often they are read, with their counters; changes of rules are in the graph at once
+        #[serde(with = "crate::time")]
+        interval: Duration = Duration::from_secs(10);
+        /// maximum number of rules of a bridge, and of its groups
+        max_rules: u32 = 10_000;
+        /// folder with the bridges' sockets, BRIDGE.mgmt; empty: that of the database's socket, else /run/openvswitch
+        directory: String = String::new();
     }
 }
 
@@ -291,6 +341,36 @@ impl Ovs {
             ("", _) => Ok(None),
             (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
         }
+    }
+
+    /// How OpenFlow rules are read; none when they are not.
+    pub fn rules(&self) -> anyhow::Result<Option<skua_ovsdb::RulesConfig>> {
+        let OpenFlow {
+            enabled,
+            interval,
+            max_rules,
+            directory,
+        } = &self.openflow;
+        if *interval < Duration::from_millis(100) {
+            bail!("ovs.openflow.interval must be at least 100ms");
+        }
+        if !*enabled {
+            return Ok(None);
+        }
+        let usual = skua_ovsdb::RulesConfig::default();
+        let folder = match (&**directory, self.database()?) {
+            ("", Some(skua_ovsdb::Target::Unix(socket))) => match socket.parent() {
+                Some(folder) => folder.to_owned(),
+                None => usual.folder,
+            },
+            ("", _) => usual.folder,
+            (folder, _) => folder.into(),
+        };
+        Ok(Some(skua_ovsdb::RulesConfig {
+            folder,
+            interval: *interval,
+            max_rules: *max_rules as usize,
+        }))
     }
 }
 
@@ -662,6 +742,7 @@ impl Config {
         }
         self.flow.addresses.marks()?;
         self.ovs.database()?;
+        self.ovs.rules()?;
         self.dpdk.check()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");

@@ -33,12 +33,12 @@ use skua_api::{
 };
 use skua_archive::{history::HistoryWriter, lake::LakeWriter};
 use skua_config as config;
-use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
+use skua_config::{Config, StartupCapture, arguments::SummaryFormat, sockets::lower_priority};
 use skua_control::{
     Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
-use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
+use skua_discover::{Discovery, DiscoveryConfig, HostFile, HostMetadata, InventoryConfig};
 use skua_export::{export::Export, services::ServiceGraph};
 use skua_fleet::{
     agent::uplink::{Uplink, UplinkSources},
@@ -58,7 +58,7 @@ use skua_runtime::{
 };
 use skua_server::{
     Server,
-    alive::{self, Drains},
+    alive::{self, Drains, Readable, Signs},
     local,
 };
 use skua_sources::FlowPast;
@@ -294,7 +294,8 @@ impl Watch {
             descriptors::make_room(descriptors::ALL_NAMESPACES);
         }
         let (graph, observers) = (&storage.graph, &storage.observers);
-        let discovery = discover(config, graph).map(Arc::new);
+        let metadata = host_metadata(config)?;
+        let discovery = discover(config, metadata, graph).map(Arc::new);
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
             observers.add(Arc::new(move |capture, state| {
                 if capture.is_none() {
@@ -308,7 +309,10 @@ impl Watch {
         let switch = Switch::new(database.clone());
         // Remove leftovers of an earlier process, with or without captures.
         switch.clean_up()?;
-        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let ovs = match database {
+            Some(target) => follow_switch(config, target, graph)?,
+            None => None,
+        };
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let services = storage.services.clone();
         let on_agents = move |agents| services.set_own_agents(agents);
@@ -404,6 +408,10 @@ impl Gather {
             fleet: fleet.clone(),
         };
         let captures = CaptureManager::start(storage.graph.clone(), resources, Arc::new(runner))?;
+        let declared = config.captures.startup.iter();
+        captures
+            .declare(declared.map(StartupCapture::capture).collect())
+            .map_err(|(at, error)| anyhow::anyhow!("captures.startup[{at}]: {error}"))?;
         Ok(Self {
             fleet,
             captures: Arc::new(captures),
@@ -494,10 +502,16 @@ fn serve(
     let health = Health::new(&storage.graph, discovery, storage.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
-        .with_lake(storage.lake.as_ref());
+        .with_lake(storage.lake.as_ref())
+        .with_services(&storage.services);
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
-    let parts = Parts::new(&engine, &shared);
+    let parts = Parts::new(&engine, &shared, &actions);
+    let readable = shared.clone();
+    let signs = Signs {
+        drains,
+        state: Some(Readable::new(move || drop(readable.read()))),
+    };
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),
@@ -507,7 +521,7 @@ fn serve(
         &actions,
         health,
     )
-    .merge(alive::routes(drains))
+    .merge(alive::routes(signs))
     .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     // A link in a log would let its readers log in.
@@ -521,18 +535,37 @@ fn serve(
     Ok((Door { url, link }, actions))
 }
 
+/// What the configuration says of the host.
+fn host_metadata(config: &Config) -> anyhow::Result<HostMetadata> {
+    let files = config.agent.metadata_config.files.iter();
+    let files = files.map(|file| HostFile {
+        path: file.path.clone(),
+        kind: file.r#type.clone(),
+        name: file.name.clone(),
+        selector: file.selector.clone(),
+    });
+    HostMetadata::new(&config.agent.metadata, files.collect())
+        .map_err(|error| anyhow::anyhow!("agent.{error}"))
+}
+
 /// Fills the graph; without discovery it stays empty.
-fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
+fn discover(
+    config: &Config,
+    host_metadata: HostMetadata,
+    graph: &SharedGraph,
+) -> Option<Discovery> {
     let settings = DiscoveryConfig {
         host: config.host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        host_metadata,
         inventory: InventoryConfig {
             containers: config.topology.containers,
             processes: config.topology.processes && config.sockets.enabled,
             guests: config.topology.guests,
             programs: config.topology.bpf,
             nftables: config.topology.nftables,
+            lldp: config.topology.lldp,
         },
         ..DiscoveryConfig::default()
     };
@@ -546,16 +579,21 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
 }
 
 /// Adds Open vSwitch to the graph.
-fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+fn follow_switch(
+    config: &Config,
+    target: Target,
+    graph: &SharedGraph,
+) -> anyhow::Result<Option<OvsTopology>> {
     let settings = OvsConfig {
         statistics: config.ovs.statistics,
+        rules: config.ovs.rules()?,
         ..OvsConfig::new(target, &config.host_name())
     };
-    match OvsTopology::start(settings, graph.clone()) {
+    Ok(match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),
         Err(error) => {
             tracing::warn!(%error, "Open vSwitch cannot be discovered");
             None
         }
-    }
+    })
 }

@@ -5,7 +5,10 @@
 
 use std::{
     net::{IpAddr, Ipv6Addr},
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
     sync::Arc,
 };
 
@@ -102,6 +105,9 @@ fn entry(update: &FlowUpdate) -> Entry {
     }
 }
 
+/// Since when tables can share their programs: a program can read the namespace of a packet.
+const SHARES_PROGRAMS: (u32, u32) = (6, 2);
+
 struct Both {
     kernel: FlowTable,
     /// How the kernel's address set is changed; none: it can have none.
@@ -120,14 +126,37 @@ impl Both {
 
     /// Both can have address sets of so many prefixes.
     fn with_addresses(rung: Rung, link: LinkKind, tunnels: bool, max_addresses: u32) -> Self {
+        Self::with(rung, link, tunnels, max_addresses, false)
+    }
+
+    /// With the programs that captures share.
+    fn sharing(link: LinkKind, tunnels: bool) -> Self {
+        Self::with(Rung::TcSwap, link, tunnels, 0, true)
+    }
+
+    fn with(
+        rung: Rung,
+        link: LinkKind,
+        tunnels: bool,
+        max_addresses: u32,
+        share_programs: bool,
+    ) -> Self {
         let config = FlowTableConfig {
             max_entries: ENTRIES as u32,
             tunnels,
             hash_seed: SEED,
             max_addresses,
+            share_programs,
             ..FlowTableConfig::default()
         };
-        let kernel = FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
+        let mut kernel =
+            FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
+        if share_programs {
+            assert_eq!(kernel.shares_programs(), Some(true));
+            // Test runs take place in it.
+            let inode = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+            kernel.add_namespace(0, inode).unwrap();
+        }
         kernel.add_point(0, LOOPBACK).unwrap();
         let user = skua_flow::FlowTable::new(&TableConfig {
             max_entries: ENTRIES,
@@ -286,29 +315,37 @@ fn the_corpus_gives_the_same_flows() {
     for rung in rungs() {
         for link in links(rung) {
             for tunnels in [false, true] {
-                let mut both = Both::new(rung, *link, tunnels);
-                for (i, entry) in corpus().enumerate() {
-                    let capture = entry.capture();
-                    for record in capture.records.iter().take(packets_at_most()) {
-                        let linktype = capture.interfaces[record.interface].link_type.0;
-                        let fits = match link {
-                            LinkKind::Ethernet => linktype == 1,
-                            LinkKind::Ip => matches!(linktype, 101 | 228 | 229),
-                        };
-                        if fits {
-                            both.feed(&record.data, None);
-                        }
-                    }
-                    if i % captures_at_once() == 0 {
-                        both.compare(entry.name);
-                    }
-                }
-                both.compare("the last captures");
-                both.compare_causes();
-                assert!(both.fed > 10, "{}", both.fed);
+                feed_corpus(Both::new(rung, *link, tunnels));
             }
         }
     }
+    if kernel() >= SHARES_PROGRAMS {
+        for link in links(Rung::TcSwap) {
+            feed_corpus(Both::sharing(*link, true));
+        }
+    }
+}
+
+fn feed_corpus(mut both: Both) {
+    for (i, entry) in corpus().enumerate() {
+        let capture = entry.capture();
+        for record in capture.records.iter().take(packets_at_most()) {
+            let linktype = capture.interfaces[record.interface].link_type.0;
+            let fits = match both.link {
+                LinkKind::Ethernet => linktype == 1,
+                LinkKind::Ip => matches!(linktype, 101 | 228 | 229),
+            };
+            if fits {
+                both.feed(&record.data, None);
+            }
+        }
+        if i % captures_at_once() == 0 {
+            both.compare(entry.name);
+        }
+    }
+    both.compare("the last captures");
+    both.compare_causes();
+    assert!(both.fed > 10, "{}", both.fed);
 }
 
 #[test]

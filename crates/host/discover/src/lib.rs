@@ -39,7 +39,7 @@ mod inventory;
 mod netlink;
 mod writer;
 
-pub use config::{DiscoveryConfig, InventoryConfig};
+pub use config::{DiscoveryConfig, HostFile, HostMetadata, InventoryConfig};
 pub use counters::Counters;
 pub use error::DiscoveryError;
 pub use inventory::{Listeners, ListeningPort, ListeningProcess};

@@ -232,17 +232,11 @@ impl FlowKey {
         self.anywhere().public_hash(TRACKING_SEED)
     }
 
-    /// As [`tracking_id`](Self::tracking_id), of all that the two hosts say to one another; none
-    /// without IP.
+    /// As [`tracking_id`](Self::tracking_id), by the network layer and what is above it (protocol, ports, identifier of
+    /// ICMP) alone, whatever tells flows apart below; none without IP.
     pub fn l3_tracking_id(&self) -> Option<u64> {
-        let key = Self {
-            lo_port: [0; 2],
-            hi_port: [0; 2],
-            proto: 0,
-            detail: 0,
-            ..self.anywhere()
-        };
-        (self.network() != Network::None).then(|| key.public_hash(TRACKING_SEED))
+        let has_ip = self.network() != Network::None;
+        has_ip.then(|| self.anywhere().public_hash(TRACKING_SEED))
     }
 
     /// The key without what depends on where it was captured.

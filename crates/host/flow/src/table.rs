@@ -2,7 +2,8 @@
 
 use crate::{
     AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, Directions, EndReason,
-    FlowKey, FlowUpdate, FragmentNotes, HashKey, PointCounters, PointTraffic, Ports, TcpUpdate,
+    FlowKey, FlowUpdate, FragmentNotes, HashKey, Joins, KnownPoints, PointCounters, PointTraffic,
+    Ports, TcpUpdate,
     conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
@@ -257,6 +258,8 @@ pub struct FlowTable {
     inserted: u64,
     /// By place, how many packets [`FlowTable::count_first`] reported of an entry; extended on demand.
     first_packets: Vec<u8>,
+    /// Only of tables for packets of other devices.
+    known_points: Option<KnownPoints>,
 }
 
 /// A packet among the first of its flow.
@@ -317,13 +320,12 @@ pub struct Captured<'a> {
 }
 
 /// A packet that another device sampled, for [`FlowTable::sampled`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Sampled<'a> {
     /// Where it came in, or where it was seen going out.
     pub point: CapturePoint,
-    /// Where else it passes without being sampled there: when the conversation has an entry there,
-    /// it is counted in that, so that both directions are in one.
-    pub joins: Option<CapturePoint>,
+    /// Where it is counted if its conversation has an entry there.
+    pub joins: Joins<'a>,
     /// The packet.
     pub frame: Frame<'a>,
     /// When, ns since the Unix epoch.
@@ -497,6 +499,7 @@ impl FlowTable {
             addresses: None,
             inserted: 0,
             first_packets: Vec::new(),
+            known_points: None,
         }
     }
 
@@ -693,7 +696,7 @@ impl FlowTable {
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
         self.sampled(&Sampled {
             point,
-            joins: None,
+            joins: Joins::default(),
             frame: *frame,
             now_ns,
             rate: 1,
@@ -707,7 +710,7 @@ impl FlowTable {
             Some(place) => Ok(place),
             None => self.sampled_at(&Sampled {
                 point: packet.point,
-                joins: None,
+                joins: Joins::default(),
                 frame: packet.frame,
                 now_ns: packet.now_ns,
                 rate: 1,
@@ -736,13 +739,26 @@ impl FlowTable {
         Some(First { key, index })
     }
 
-    /// Whether a packet's conversation has an entry at a point.
-    fn has(&mut self, point: CapturePoint, sampled: CapturePoint, level: &Level) -> bool {
-        let ports = self.fragments.ports(sampled, level);
-        let key = Conversation::new(point, level, &ports, [0; 6]).key;
-        let equal = |place| self.entries[place].key.is(key.words());
-        let hash = KeyHash::new(&key, &self.secret);
-        self.index.find(hash, equal).is_some()
+    /// Remembers the interfaces of entries, for packets of devices that do not know theirs ([`Joins::anywhere`]).
+    pub fn remember_interfaces(&mut self) {
+        self.known_points = Some(KnownPoints::default());
+    }
+
+    /// The point at which a sampled packet is counted.
+    fn point_of(&mut self, sampled: &Sampled<'_>, level: &Level) -> CapturePoint {
+        let Some(known) = &self.known_points else {
+            return sampled.point;
+        };
+        let ports = self.fragments.ports(sampled.point, level);
+        let conversation = |point| Conversation::new(point, level, &ports, [0; 6]);
+        let directions = |key: &FlowKey| {
+            let equal = |place| self.entries[place].key.is(key.words());
+            let place = self.index.find(KeyHash::new(key, &self.secret), equal)?;
+            Some(Directions(self.entries[place].directions))
+        };
+        sampled
+            .joins
+            .point(sampled.point, known, conversation, directions)
     }
 
     /// Counts a packet that represents others, too.
@@ -761,9 +777,9 @@ impl FlowTable {
         let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
         let mut amount = Amount::new(frame, (!truncated).then_some(&decoded));
         amount.rate = u64::from(sampled.rate.max(1));
-        let point = match sampled.joins {
-            Some(other) if !truncated && self.has(other, sampled.point, &decoded.outer) => other,
-            _ => sampled.point,
+        let point = match truncated {
+            false => self.point_of(sampled, &decoded.outer),
+            true => sampled.point,
         };
         let malformed = match self.options.tunnels {
             true => decoded.malformed(),
@@ -796,8 +812,16 @@ impl FlowTable {
                 carrier,
                 ..self.arrival(point, level, &ports, tunnel_hash, counters, now_ns)
             };
+            let inserted = self.inserted;
             match self.arrive(&arrival) {
-                Some(place) if depth == 0 => outermost = Ok(place),
+                Some(place) if depth == 0 => {
+                    if let Some(known) = &mut self.known_points
+                        && self.inserted != inserted
+                    {
+                        known.insert(&arrival.key);
+                    }
+                    outermost = Ok(place);
+                }
                 Some(_) => {}
                 None if depth == 0 => {
                     let cause = Cause::table_full(level.proto);
@@ -1008,8 +1032,14 @@ impl FlowTable {
 
     fn free(&mut self, place: u32) {
         let Entry {
-            details, carrier, ..
+            key,
+            details,
+            carrier,
+            ..
         } = self.entries[place];
+        if let Some(known) = &mut self.known_points {
+            known.remove(&key);
+        }
         if details != tcp::NO_DETAILS {
             self.details.remove(details);
         }

@@ -12,6 +12,7 @@ mod control;
 mod data;
 mod database;
 mod error;
+mod rules;
 mod session;
 mod target;
 mod topology;
@@ -25,6 +26,7 @@ pub use control::{
 pub use data::{Atom, Datum, Row};
 pub use database::{Change, Database, Monitored};
 pub use error::Error;
+pub use rules::{RulesConfig, RulesCounters};
 pub use target::Target;
 pub use topology::{OvsConfig, OvsCounters, OvsTopology};
 

@@ -111,6 +111,10 @@ impl FlowSet for Captured {
         *place.capture == *self.set.id.to_string()
     }
 
+    fn whole(&self) -> Option<(u64, u64)> {
+        self.set.file
+    }
+
     fn raw_packets(&self, record: &FlowRecord) -> Vec<RawPacket> {
         let mut kept = Vec::new();
         if let Some(packets) = &self.set.packets {

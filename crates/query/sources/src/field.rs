@@ -252,13 +252,14 @@ fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
     visit(Leaf::Str(name))
 }
 
-/// How a flow ended, as Skydive numbers it: not, timeout, FIN, RST.
+/// How a flow ended, as Skydive numbers it: not, timeout, FIN, RST. By what TCP says, as soon as it does: a capture or a file
+/// may end before the flow leaves the table.
 fn finish(f: &FlowView<'_>) -> u64 {
-    match f.record.end {
-        None | Some(EndReason::Evicted | EndReason::Shutdown) => 0,
-        Some(EndReason::Idle) => 1,
-        Some(EndReason::Closed) if f.record.tcp_state() == Some(TcpState::Reset) => 3,
-        Some(EndReason::Closed) => 2,
+    match (f.record.tcp_state(), f.record.end) {
+        (Some(TcpState::Reset), _) => 3,
+        (Some(TcpState::Closed), _) | (_, Some(EndReason::Closed)) => 2,
+        (_, Some(EndReason::Idle)) => 1,
+        (_, None | Some(EndReason::Evicted | EndReason::Shutdown)) => 0,
     }
 }
 
@@ -513,7 +514,110 @@ mod tests {
             lo_port: [0, 80],
             ..plain
         };
-        assert_ne!(get(plain, "TrackingID"), get(other, "TrackingID"));
-        assert_eq!(get(plain, "L3TrackingID"), get(other, "L3TrackingID"));
+        for id in ["TrackingID", "L3TrackingID"] {
+            assert_eq!(get(plain, id), get(elsewhere, id), "{id}");
+            assert_ne!(get(plain, id), get(other, id), "{id}");
+        }
+        let echo = |id| FlowKey {
+            lo_port: [8, 0],
+            hi_port: [8, 0],
+            proto: 1,
+            detail: id,
+            ..plain
+        };
+        assert_ne!(get(echo(1), "L3TrackingID"), get(echo(2), "L3TrackingID"));
+        let arp = FlowKey {
+            kind: skua_flow::KIND_ETHERNET,
+            proto: 0,
+            detail: 0x806,
+            ..plain
+        };
+        with(&update(arp), |flow| {
+            assert!(!flow.has("L3TrackingID") && flow.has("TrackingID"))
+        });
+    }
+
+    /// Fields of Skydive's flows (`flow.proto`), and whether queries have them here.
+    const OF_SKYDIVE: &[(&str, bool)] = &[
+        ("UUID", true),
+        ("LayersPath", true),
+        ("Application", true),
+        ("Link.Protocol", true),
+        ("Link.A", true),
+        ("Link.B", true),
+        ("Link.ID", true),
+        ("Network.Protocol", true),
+        ("Network.A", true),
+        ("Network.B", true),
+        ("Network.ID", true),
+        ("Transport.Protocol", true),
+        ("Transport.A", true),
+        ("Transport.B", true),
+        ("Transport.ID", false),
+        ("ICMP.Type", true),
+        ("ICMP.Code", true),
+        ("ICMP.ID", true),
+        ("DHCPv4", false),
+        ("DNS", false),
+        ("VRRPv2", false),
+        ("LastUpdateMetric.ABPackets", true),
+        ("LastUpdateMetric.ABBytes", true),
+        ("LastUpdateMetric.BAPackets", true),
+        ("LastUpdateMetric.BABytes", true),
+        ("LastUpdateMetric.Start", true),
+        ("LastUpdateMetric.Last", true),
+        ("LastUpdateMetric.RTT", false),
+        ("Metric.ABPackets", true),
+        ("Metric.ABBytes", true),
+        ("Metric.BAPackets", true),
+        ("Metric.BABytes", true),
+        ("Metric.Start", true),
+        ("Metric.Last", true),
+        ("Metric.RTT", true),
+        ("TCPMetric.ABSynStart", true),
+        ("TCPMetric.BASynStart", true),
+        ("TCPMetric.ABSynTTL", false),
+        ("TCPMetric.ABFinStart", false),
+        ("TCPMetric.ABRstStart", false),
+        ("TCPMetric.ABSegmentOutOfOrder", true),
+        ("TCPMetric.BASegmentOutOfOrder", true),
+        ("TCPMetric.ABSegmentSkipped", false),
+        ("TCPMetric.ABSegmentSkippedBytes", false),
+        ("TCPMetric.ABPackets", false),
+        ("TCPMetric.ABBytes", false),
+        ("TCPMetric.ABSawStart", false),
+        ("TCPMetric.ABSawEnd", false),
+        ("IPMetric.Fragments", false),
+        ("IPMetric.FragmentErrors", false),
+        ("Start", true),
+        ("Last", true),
+        ("TrackingID", true),
+        ("L3TrackingID", true),
+        ("ParentUUID", true),
+        ("NodeTID", true),
+        ("CaptureID", true),
+        ("LastRawPackets", false),
+        ("RawPacketsCaptured", true),
+        ("FinishType", true),
+    ];
+
+    #[test]
+    fn the_page_says_of_each_field_of_skydive_whether_it_is_here() {
+        let page = include_str!("../../../../docs/gremlin.md");
+        let (_, table) = page.split_once("### Fields of flows").unwrap();
+        let table = table.split("\n## ").next().unwrap();
+        for (field, here) in OF_SKYDIVE {
+            assert_eq!(getter(field).is_some(), *here, "{field}");
+            let row = table.lines().find(|line| {
+                let first = line.split('|').nth(1).unwrap_or_default();
+                first.split('`').any(|name| name == *field)
+            });
+            let row = row.unwrap_or_else(|| panic!("{field} is not in the table"));
+            assert_eq!(
+                row.split('|').nth(2).map(str::trim) != Some("absent"),
+                *here,
+                "{row}"
+            );
+        }
     }
 }

@@ -42,6 +42,11 @@ pub trait FlowSet: Send + Sync {
 
     /// The packets that are kept of a flow, by position.
     fn raw_packets(&self, record: &FlowSums) -> Vec<RawPacket>;
+
+    /// From when until when (ns since the Unix epoch) all flows that there ever were are in it, if that is so.
+    fn whole(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Takes what was added to a flow: the record after it, from when until when (ns since the Unix epoch),
@@ -95,6 +100,11 @@ fn ns(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000)
 }
 
+/// Ms since the Unix epoch.
+fn ms(ns: u64) -> i64 {
+    (ns / 1_000_000) as i64
+}
+
 /// Changes of a flow in one answer at most.
 const CHANGES: usize = 100_000;
 
@@ -142,7 +152,6 @@ impl Flows {
     }
 
     fn shown(&self, flow: &FlowView<'_>, time: FlowTime) -> bool {
-        let ms = |ns: u64| (ns / 1_000_000) as i64;
         let record = flow.record;
         match time {
             None => record.end.is_none() || ms(record.last_ns) >= self.now - SHOWN,
@@ -216,15 +225,25 @@ impl FlowSource for Flows {
             });
             return Ok(());
         }
-        if let Some((_, to)) = time
+        // Of a time before, only those sets can answer that have all flows of it.
+        let (mut sets, mut time): (Vec<_>, _) = (self.sets.iter().collect(), time);
+        if let Some((from, to)) = time
             && to < self.now - NOW
         {
-            return Err(SourceError(
-                "flows of the past are not kept: set history.directory; those up to now can be asked for"
-                    .into(),
-            ));
+            let from = if from == to { to - STILL } else { from };
+            time = Some((from, to));
+            sets.retain(|set| {
+                let whole = set.whole();
+                whole.is_some_and(|(first, last)| ms(first) <= to && ms(last) >= from)
+            });
+            if sets.is_empty() {
+                return Err(SourceError(
+                    "flows of the past are not kept: set history.directory; those up to now can be asked for"
+                        .into(),
+                ));
+            }
         }
-        for set in &self.sets {
+        for set in sets {
             let (mut from, mut ended) = (Some(0), false);
             while let Some(next) = from {
                 from = set.scan(next, PART, &wanted, &mut |flow| {

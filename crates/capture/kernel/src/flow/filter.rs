@@ -60,7 +60,7 @@ impl FilterProgram {
         purpose: Purpose,
     ) -> Result<Self, KernelError> {
         let lease = Lease::acquire(1, purpose)?;
-        let array = program_array()?;
+        let array = program_array(2)?;
         join(&array, MATCHED, flow)?;
         join(&array, LEFT_OUT, left)?;
         let context = match rung {
@@ -93,7 +93,7 @@ impl FilterProgram {
     /// A tc program that tail-calls `matched`; other packets pass unchanged.
     pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
         let lease = Lease::acquire(1, Purpose::Any)?;
-        let array = program_array()?;
+        let array = program_array(2)?;
         join(&array, MATCHED, matched)?;
         let rung = Rung::TcSwap;
         let verdict = rung.verdict();
@@ -123,7 +123,11 @@ impl AsFd for FilterProgram {
 }
 
 /// Puts a program into a place of the array.
-fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), KernelError> {
+pub(super) fn join(
+    array: &OwnedFd,
+    place: u32,
+    program: BorrowedFd<'_>,
+) -> Result<(), KernelError> {
     let program = program.as_raw_fd();
     // SAFETY: key and value are 4 bytes each, as the map was created with.
     let result = unsafe {
@@ -142,7 +146,7 @@ fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), Kern
     }
 }
 
-fn program_array() -> Result<OwnedFd, KernelError> {
+pub(super) fn program_array(places: u32) -> Result<OwnedFd, KernelError> {
     // SAFETY: the name is NUL-terminated; no options.
     let fd = unsafe {
         libbpf_sys::bpf_map_create(
@@ -150,7 +154,7 @@ fn program_array() -> Result<OwnedFd, KernelError> {
             c"skua_filter".as_ptr(),
             4,
             4,
-            2,
+            places,
             std::ptr::null(),
         )
     };
@@ -163,7 +167,7 @@ fn program_array() -> Result<OwnedFd, KernelError> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
+pub(super) fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
     let mut log = vec![0u8; 65_536];
     let mut options = libbpf_sys::bpf_prog_load_opts {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,

@@ -5,7 +5,7 @@ mod headers;
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Direction, Drained, FlowTable, FlowUpdate, PointCounters,
+    AddressSet, Ageing, CapturePoint, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
     Sampled, TableConfig,
 };
 use skua_packet::{Frame, LinkType};
@@ -20,7 +20,7 @@ use skua_wire::{
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
     engine::Engine,
-    exporters::{Exporters, Identity, plain_name},
+    exporters::{Exporters, Identity, Passed, plain_name},
 };
 use crate::{ProbeError, Watched};
 use headers::Headers;
@@ -94,13 +94,15 @@ struct Agent {
 
 impl Sflow {
     fn new(config: &ReceiverConfig) -> Self {
+        let mut flows = FlowTable::new(&TableConfig {
+            max_entries: config.table.max_entries as usize,
+            idle_timeout: Some(config.table.idle_timeout),
+            tunnels: config.table.tunnels,
+            seed: config.table.hash_seed,
+        });
+        flows.remember_interfaces();
         Self {
-            flows: FlowTable::new(&TableConfig {
-                max_entries: config.table.max_entries as usize,
-                idle_timeout: Some(config.table.idle_timeout),
-                tunnels: config.table.tunnels,
-                seed: config.table.hash_seed,
-            }),
+            flows,
             exporters: Exporters::default(),
             streams: HashMap::new(),
             counters: HashMap::new(),
@@ -203,41 +205,43 @@ impl Sflow {
         match frame {
             Some(frame) => {
                 received.records += 1;
-                self.packet(agent, &sample.head, frame);
+                self.packet(agent, &sample.head, frame, has_conversation);
             }
             None => received.lose(ReceiveCause::NoPacket, 1),
         }
         wrong
     }
 
-    /// Counts a sampled packet.
-    fn packet(&mut self, agent: &Agent, head: &sflow::FlowHead, frame: Frame<'_>) {
+    /// Counts a sampled packet. `knows_interfaces`: its agent says where it was counted, whether or not it knows where
+    /// else it passed.
+    fn packet(
+        &mut self,
+        agent: &Agent,
+        head: &sflow::FlowHead,
+        frame: Frame<'_>,
+        knows_interfaces: bool,
+    ) {
         let rate = head.rate.max(1);
         let (input, output) = (head.input.index(), head.output.index());
-        let at = |ifindex, direction| CapturePoint {
-            netns: agent.number,
-            ifindex,
-            direction,
-        };
         let source = head.source.interface();
         let sampled_going_out = source.is_some() && source == output && source != input;
-        let (point, joins) = if sampled_going_out {
-            let ifindex = output.unwrap_or(0);
-            self.exporters.port(agent.number, ifindex).counts_egress = true;
-            (at(ifindex, Direction::Egress), None)
-        } else {
-            // The egress interface does not sample it again: both directions of a conversation are counted
-            // where its first packet came in.
-            let other = output.filter(|out| !self.exporters.counts_egress(agent.number, *out));
-            let point = at(source.or(input).unwrap_or(0), Direction::Ingress);
-            (point, other.map(|out| at(out, Direction::Egress)))
+        let passed = Passed {
+            exporter: agent.number,
+            input: source.or(input),
+            output,
+            counted_at_output: sampled_going_out,
+            knows_interfaces,
         };
-        for place in [Some(point), joins].into_iter().flatten() {
-            self.exporters.port(agent.number, place.ifindex).rate = rate;
-        }
+        let (point, joins) = self.exporters.places(&passed, rate);
+        let exporters = &self.exporters;
+        let may_be = |ifindex| !exporters.counts_egress(agent.number, ifindex);
         self.flows.sampled(&Sampled {
             point,
-            joins,
+            joins: Joins {
+                next: joins.next,
+                unknown: joins.unknown,
+                anywhere: joins.anywhere.then_some(&may_be),
+            },
             frame,
             now_ns: agent.now_ns,
             rate,

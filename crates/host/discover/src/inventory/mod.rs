@@ -5,8 +5,10 @@
 //! and calls those that a change matters to: a new namespace may have containers and rules, a tap may have
 //! got a guest.
 
+pub(crate) mod configured;
 mod containers;
 mod guests;
+mod neighbours;
 mod place;
 mod processes;
 mod procfs;
@@ -158,7 +160,18 @@ impl Inventory {
         } else {
             place::clear(graph, counters, &config.host, rules::KEY);
         }
-        let watcher = match workers.is_empty() {
+        if enabled.lldp {
+            let wake = Wake::new()?;
+            let source = neighbours::Neighbours::new(common.clone());
+            workers.push(Worker::start("discover-lldp", wake.clone(), source)?);
+            calls.neighbours = Some(wake);
+        } else {
+            common.writer(neighbours::NAME, 0).settle();
+        }
+        let configured = configured::Configured::new(common.clone(), &config.host_metadata);
+        let others = !workers.is_empty();
+        workers.push(Worker::start("discover-conf", Wake::new()?, configured)?);
+        let watcher = match !others {
             true => None,
             false => Some(Watcher::start(events, common.host.clone(), calls)?),
         };

@@ -77,6 +77,8 @@ impl Ovs {
     fn start(&self, program: &str, arguments: &[&str], log: &str) -> Process {
         let log = File::create(self.path(log)).expect("a log");
         let mut command = command(&self.ns, program);
+        // Where it makes the sockets of bridges.
+        command.env("OVS_RUNDIR", self.dir.path());
         Process::start(command.args(arguments).arg("--no-chdir").stderr(log))
     }
 

@@ -4,17 +4,22 @@
 //! |---|---|
 //! | `exchange` | what clients and the route `/api/services/graph` have in common |
 //! | `history` | sums over time |
+//! | `metrics` | for `/metrics` |
 //! | `show` | as JSON, CSV and Graphviz |
 
 pub mod exchange;
 pub mod history;
+pub mod metrics;
 pub mod show;
 
 use skua_collect::{
     Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered,
     graph::{Edge, EdgeKey, Graph, GraphLine, Known, Past, Point, Series},
 };
-use skua_process::host::{secret_seed, unix_ns};
+use skua_process::{
+    host::{secret_seed, unix_ns},
+    metrics::Exposition,
+};
 use skua_state::{Observers, State};
 use std::{
     collections::{HashMap, VecDeque},
@@ -46,6 +51,7 @@ struct Inner {
     graph: Graph,
     past: Past,
     known: Known,
+    series: metrics::Series,
     own: Option<Own>,
     /// Agent addresses under which this host exports.
     own_agents: Vec<IpAddr>,
@@ -156,6 +162,7 @@ impl Default for ServiceGraph {
             graph: Graph::new(EDGES, unix_ns()),
             past: Past::new(PAST),
             known: Known::new(EDGES),
+            series: metrics::Series::default(),
             own: None,
             own_agents: Vec::new(),
             own_lines: 0,
@@ -213,6 +220,13 @@ impl ServiceGraph {
             .past
             .add_rates(&mut edges, &past, known, began_ns, now_ns);
         (edges, lost)
+    }
+
+    /// For /metrics: of windows that are over, since open ones can still move from one edge to another.
+    pub fn write_metrics(&self, out: &mut Exposition) {
+        let mut inner = self.lock();
+        let edges = inner.graph.edges(&Graph::new(0, 0), unix_ns());
+        metrics::write(out, &edges, &mut inner.series);
     }
 
     /// All edges as they were at a moment, ns since the Unix epoch; none when nothing is known of it.

@@ -8,8 +8,9 @@ use crate::{
     record::ConversationOwner,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
+use skua_networks::Known as KnownAddress;
 pub use skua_record::{Aggregation, FieldType};
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 /// The flow record.
 pub struct Flows;
@@ -48,6 +49,8 @@ pub enum Own<'a> {
     Flags(u8),
     /// Community ID.
     Community(CommunityId),
+    /// A name out of a file.
+    Shared(Arc<str>),
 }
 
 impl Own<'_> {
@@ -78,6 +81,7 @@ impl fmt::Display for Own<'_> {
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
+            Self::Shared(text) => f.write_str(text),
         }
     }
 }
@@ -109,6 +113,7 @@ const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
+const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
@@ -168,6 +173,18 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("A.Pod").column("a_pod"),
     Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, true).unit))
         .is(Known).key("A.Unit").column("a_unit"),
+    Field::new("a.country", String, "", NO_FILE, "country of the address of `a`, by ISO 3166-1: two letters",
+        |l| named(of_address(l, true), |known| known.country.clone()))
+        .is(Known).key("A.Country").column("a_country"),
+    Field::new("a.asn", Integer32, "", NO_FILE, "number of its autonomous system",
+        |l| Value::or_absent(of_address(l, true).and_then(|known| known.asn), |asn| Value::Integer(asn.into())))
+        .is(Known).key("A.ASN").column("a_asn"),
+    Field::new("a.organization", String, "", NO_FILE, "who runs that system",
+        |l| named(of_address(l, true), |known| known.organization.clone()))
+        .is(Known).key("A.Organization").column("a_organization"),
+    Field::new("a.network", String, "", NO_FILE, "name of the smallest range with its address, in a file of `networks.ranges`",
+        |l| named(of_address(l, true), |known| known.network.clone()))
+        .is(Known).key("A.Network").column("a_network"),
     Field::new("b.address", String, "", "", "address of the other side", |l| address(&l.record.key, l.record.b().0))
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
@@ -188,6 +205,18 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("B.Pod").column("b_pod"),
     Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, false).unit))
         .is(Known).key("B.Unit").column("b_unit"),
+    Field::new("b.country", String, "", NO_FILE, "country of the address of `b`, by ISO 3166-1: two letters",
+        |l| named(of_address(l, false), |known| known.country.clone()))
+        .is(Known).key("B.Country").column("b_country"),
+    Field::new("b.asn", Integer32, "", NO_FILE, "number of its autonomous system",
+        |l| Value::or_absent(of_address(l, false).and_then(|known| known.asn), |asn| Value::Integer(asn.into())))
+        .is(Known).key("B.ASN").column("b_asn"),
+    Field::new("b.organization", String, "", NO_FILE, "who runs that system",
+        |l| named(of_address(l, false), |known| known.organization.clone()))
+        .is(Known).key("B.Organization").column("b_organization"),
+    Field::new("b.network", String, "", NO_FILE, "name of the smallest range with its address, in a file of `networks.ranges`",
+        |l| named(of_address(l, false), |known| known.network.clone()))
+        .is(Known).key("B.Network").column("b_network"),
     Field::new("ab.packets", Integer, "packets", "", "packets on the wire from `a` to `b`",
         |l| Value::Integer(l.record.ab().packets))
         .is(Sum).key("Metric.ABPackets").column("ab_packets"),
@@ -306,6 +335,16 @@ const AFTER_TCP: &[Field] = &[
     Field::new("service.by", String, "", NO_SERVICE, "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
         |l| match l.record.service { Some(service) => Value::Text(service.by.name()), None => Value::Absent })
         .is(Known).key("Service.Rule").column("service_by"),
+    Field::new("service.name", String, "", "its side is not known, or its port has no name", "name of the service's port, in the file `networks.services`",
+        |l| {
+            let name = l.record.service.and_then(|service| {
+                let key = &l.record.key;
+                let port = if service.lo { key.lo_port } else { key.hi_port };
+                skua_networks::service(key.proto, u16::from_be_bytes(port))
+            });
+            own(name, Own::Shared)
+        })
+        .is(Known).key("Service.Name").column("service_name"),
     Field::new("sampling", Integer32, "", "all packets counted", "one in this many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
         .is(Greatest).own_key("Sampling").own_column("sampling"),
@@ -320,6 +359,20 @@ const AFTER_TCP: &[Field] = &[
 /// A value that only flows have, and that may be missing.
 fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
     Value::or_absent(value, |value| Value::Other(some(value)))
+}
+
+/// What files know of the address of `a`, or of `b`.
+fn of_address(line: &FlowLine<'_>, a: bool) -> Option<Arc<KnownAddress>> {
+    let record = line.record;
+    let (address, _) = if a { record.a() } else { record.b() };
+    skua_networks::of(record.key.ip(address)?)
+}
+
+fn named<'a>(
+    known: Option<Arc<KnownAddress>>,
+    name: impl FnOnce(&KnownAddress) -> Option<Arc<str>>,
+) -> Value<'a> {
+    own(known.and_then(|known| name(&known)), Own::Shared)
 }
 
 /// The owner of `a`, or of `b`.

@@ -367,7 +367,7 @@ impl BlockWriter {
             put_column(&mut out, column);
             column.clear();
         }
-        self.updated = 0;
+        (self.updated, self.serial) = (0, 0);
         let span = std::mem::replace(&mut self.span, (u64::MAX, 0));
         (out, rows, span)
     }

@@ -258,6 +258,22 @@ fn a_quiet_flow_is_found_at_any_moment_between_its_packets() {
 }
 
 #[test]
+fn a_batch_that_is_used_again_gives_flows_the_same_identity() {
+    let dir = memory_dir();
+    let store = open(dir.path(), StoreConfig::default());
+    let mut traffic = Traffic::new();
+    let mut batch = FlowBatch::new();
+    for _ in 0..5 {
+        for row in traffic.drain(10, &[plain_step(1), plain_step(2)]) {
+            batch.push(&row.change());
+        }
+        store.flows().append(&mut batch);
+        assert!(store.flows().flush(PATIENCE));
+    }
+    assert_eq!(all_flows(&store), 2);
+}
+
+#[test]
 fn a_visitor_stops_when_it_wants() {
     let dir = memory_dir();
     let store = open(dir.path(), StoreConfig::default());

@@ -324,6 +324,21 @@ __noinline int count_level(void)
 	return l ? count_packet(&l->p) : 0;
 }
 
+/*
+ * Steps into what the level carries. The hashes need much stack: here it is free again before the
+ * headers inside are decoded. Kernels such as 6.1 round the stack of each function up to 32 bytes,
+ * and allow 512 in a chain of calls.
+ */
+__noinline int step_into_child(void)
+{
+	struct level *l = the_level();
+
+	if (!l)
+		return 0;
+	step_into(l, id48(&l->p.key), tunnel_hash(l));
+	return 1;
+}
+
 /* The flows that a packet carries inside it. `headers` is what its segments repeat. */
 static __always_inline void count_children(context *ctx, struct level *l)
 {
@@ -331,8 +346,7 @@ static __always_inline void count_children(context *ctx, struct level *l)
 	int i;
 
 	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
-		step_into(l, id48(&l->p.key), tunnel_hash(l));
-		if (!decode_level(ctx))
+		if (!step_into_child() || !decode_level(ctx))
 			return;
 		l->p.bytes = l->length - l->offset;
 		if (l->p.packets > 1 && headers > l->offset)

@@ -408,14 +408,18 @@ fn a_full_ring_is_counted() {
             TcpStream::connect(("127.0.0.1", port)).unwrap_err();
         }
     });
-    let kept = watch.ended(1).len() as u64;
+    // None is kept when sockets of others on this host have filled the ring.
+    let kept = watch.ended(0).len() as u64;
     let lost = watch.tracer.losses().ring_full - before;
     let most = (64 << 10) / size_of::<SocketUpdate>() as u64;
     assert!(kept < u64::from(ENDS), "{kept}");
     // Others of this host lose some, too.
     assert!(kept + lost >= u64::from(ENDS), "{kept} {lost}");
     assert!(lost > u64::from(ENDS) - 2 * most, "{kept} {lost}");
-    // From now on there is room again.
-    net.inside(|| TcpStream::connect(("127.0.0.1", 1)).unwrap_err());
-    assert_eq!(watch.ended(1).len(), 1);
+    // From now on there is room again, between the sockets of others.
+    let deadline = Instant::now() + PATIENCE;
+    while watch.ended(0).is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", watch.tracer.losses());
+        net.inside(|| TcpStream::connect(("127.0.0.1", 1)).unwrap_err());
+    }
 }

@@ -62,6 +62,7 @@ section! {
         flow: Flow;
         sockets: Sockets;
         ovs: Ovs;
+        ovn: Ovn;
         dpdk: Dpdk;
         topology: Topology;
         captures: Captures;
@@ -328,6 +329,47 @@ section! {
         max_rules: u32 = 10_000;
         /// folder with the bridges' sockets, BRIDGE.mgmt; empty: that of the database's socket, else /run/openvswitch
         directory: String = String::new();
+    }
+}
+
+section! {
+    /// OVN in the graph (docs/ovs.md), best where its databases are, or at an analyzer.
+    Ovn {
+        /// northbound database, like unix:/run/ovn/ovnnb_db.sock or tcp:127.0.0.1:6641; empty: none
+        northbound: String = String::new();
+        /// southbound database, like unix:/run/ovn/ovnsb_db.sock or tcp:127.0.0.1:6642; empty: none
+        southbound: String = String::new();
+        /// ACLs have the counters of their OpenFlow rules, as far as these are in the graph (ovs.openflow.enabled); reads
+        /// all logical flows of the southbound database
+        hits: bool = false;
+        /// how often interfaces and rules in the graph are looked at
+        #[serde(with = "crate::time")]
+        interval: Duration = Duration::from_secs(10);
+    }
+}
+
+impl Ovn {
+    /// What is followed; none when no database is set.
+    pub fn settings(&self, host: &str) -> anyhow::Result<Option<skua_ovsdb::OvnConfig>> {
+        let target = |text: &str, key: &'static str| match text {
+            "" => Ok(None),
+            text => text.parse().map(Some).context(key),
+        };
+        if self.interval < Duration::from_millis(100) {
+            bail!("ovn.interval must be at least 100ms");
+        }
+        let settings = skua_ovsdb::OvnConfig {
+            northbound: target(&self.northbound, "ovn.northbound")?,
+            southbound: target(&self.southbound, "ovn.southbound")?,
+            host: host.to_owned(),
+            hits: self.hits,
+            interval: self.interval,
+        };
+        if settings.hits && (settings.northbound.is_none() || settings.southbound.is_none()) {
+            bail!("ovn.hits needs both ovn.northbound and ovn.southbound");
+        }
+        let none = settings.northbound.is_none() && settings.southbound.is_none();
+        Ok((!none).then_some(settings))
     }
 }
 
@@ -743,6 +785,7 @@ impl Config {
         self.flow.addresses.marks()?;
         self.ovs.database()?;
         self.ovs.rules()?;
+        self.ovn.settings("")?;
         self.dpdk.check()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");

@@ -49,7 +49,7 @@ use skua_fleet::{
     },
 };
 use skua_output as output;
-use skua_ovsdb::{OvsConfig, OvsTopology, Target};
+use skua_ovsdb::{OvnTopology, OvsConfig, OvsTopology, Target};
 use skua_process::descriptors;
 use skua_runtime::{
     actions::Actions,
@@ -239,6 +239,8 @@ struct Storage {
     observers: Observers,
     kept: Option<Arc<HistoryWriter>>,
     lake: Option<Arc<LakeWriter>>,
+    /// OVN is no part of a host: an analyzer may follow it, too.
+    _ovn: Option<OvnTopology>,
 }
 
 impl Drop for Storage {
@@ -257,7 +259,9 @@ impl Storage {
         let observers = Observers::default();
         let kept = HistoryWriter::open(&mut config.history, &graph, &observers)?.map(Arc::new);
         let lake = LakeWriter::open(&config.lake, &config.host_name(), &observers)?;
+        let ovn = follow_ovn(config, &graph)?;
         Ok(Self {
+            _ovn: ovn,
             graph,
             services: ServiceGraph::default(),
             observers,
@@ -576,6 +580,14 @@ fn discover(
             None
         }
     }
+}
+
+/// Adds OVN to the graph.
+fn follow_ovn(config: &Config, graph: &SharedGraph) -> anyhow::Result<Option<OvnTopology>> {
+    let Some(settings) = config.ovn.settings(&config.host_name())? else {
+        return Ok(None);
+    };
+    Ok(Some(OvnTopology::start(settings, graph.clone())?))
 }
 
 /// Adds Open vSwitch to the graph.

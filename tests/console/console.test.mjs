@@ -93,26 +93,6 @@ test("the page comes from the binary, and nothing else may be loaded", async () 
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
 });
 
-test("the home page says who talks, what fails, what is lost and what is new", async () => {
-  await go("home");
-  const card = (name) => page.getByRole("region", { name, exact: true });
-  await card("Top talkers").getByText("curl").waitFor();
-  await card("Losses").getByText(/Each of [\d,]+ packets is in a flow|%/).first().waitFor();
-  await card("What is new").getByText(/orders → postgres :5432/).waitFor();
-  await card("Traffic").locator(".stacked .column rect").nth(3).waitFor({ state: "attached" });
-  await card("Traffic").getByRole("button", { name: "python3" }).waitFor();
-  // Of the two ports where nobody listens.
-  await card("Services with trouble").getByText(/curl → .*:81.*% fail/).waitFor();
-  await accessible("home");
-  await card("Traffic").getByRole("button", { name: "who to whom" }).click();
-  const band = card("Traffic").getByRole("button", { name: /^orders to postgres: / });
-  await band.waitFor({ state: "attached" });
-  await accessible("home with a Sankey chart");
-  await band.focus();
-  await page.keyboard.press("Enter");
-  await page.waitForURL(/services\?.*service=orders/);
-});
-
 test("the map shows the lab, and what is selected", async () => {
   await go("map");
   await page.getByRole("searchbox", { name: "Find nodes" }).fill("10.99.1.2");
@@ -219,93 +199,6 @@ test("tables are told of changes over the one WebSocket, and poll without it", a
 test("flows are summed up by process", async () => {
   await go("flows?by=process");
   await rows().filter({ hasText: "curl" }).first().waitFor();
-});
-
-/** The services of the map, with their places. */
-const services = (target = page) =>
-  target.locator("svg.services .service").evaluateAll((all) =>
-    all.map((one) => {
-      const { left, right, top, bottom } = one.querySelector("rect").getBoundingClientRect();
-      return { name: one.querySelector(".title").textContent, left, right, top, bottom };
-    }));
-
-test("a chain of services is one chain on the map, from left to right", async () => {
-  await go("services");
-  for (const [client, server, port] of [["curl", "gateway", 8000], ["gateway", "orders", 9000], ["orders", "postgres", 5432]]) {
-    // A line that lies flat has a box without height, which Playwright takes for hidden.
-    await page.getByRole("button", { name: new RegExp(`^${client} calls ${server}:${port}: `) }).first().waitFor({ state: "attached" });
-  }
-  const all = await services();
-  const of = (name) => {
-    const found = all.filter((one) => one.name === name);
-    assert.equal(found.length, 1, `${name} is there ${found.length} times`);
-    return found[0];
-  };
-  const row = ["curl", "gateway", "orders", "postgres"].map(of);
-  for (const [i, one] of row.entries()) if (i) assert.ok(one.left > row[i - 1].right, `${one.name} is right of ${row[i - 1].name}`);
-  for (const a of all) {
-    for (const b of all) {
-      const apart = a === b || a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
-      assert.ok(apart, `${a.name} stands on ${b.name}`);
-    }
-  }
-  // The picture takes the window's width.
-  const box = await page.locator(".service-map").boundingBox();
-  const wide = Math.max(...all.map((one) => one.right)) - Math.min(...all.map((one) => one.left));
-  assert.ok(wide > 0.85 * box.width, `${wide} of ${box.width} px`);
-  // Numbers stand on the links, and failures, once the first of them have ended.
-  const texts = page.locator("svg.services .edge-text");
-  await texts.filter({ hasText: ":5432" }).filter({ hasText: /\d\/s · .*s \/ .*s/ }).first().waitFor({ state: "attached" });
-  await texts.filter({ hasText: ":81" }).filter({ hasText: /% fail/ }).first().waitFor({ state: "attached" });
-  await page.getByLabel("Legend").getByText("1% fail").waitFor();
-  await accessible("services");
-});
-
-test("a service opens with its rate, errors and duration, its peers and processes", async () => {
-  await go("services");
-  const orders = page.getByRole("button", { name: /^orders\s*service/ });
-  await orders.waitFor({ state: "attached" });
-  await orders.focus();
-  await page.keyboard.press("Enter");
-  const aside = page.getByRole("complementary", { name: "Details" });
-  await aside.getByRole("heading", { name: "orders" }).waitFor();
-  await aside.locator(".red .column rect").nth(2).waitFor({ state: "attached" });
-  const part = (name) => aside.locator("section", { has: page.getByRole("heading", { name, exact: true }) });
-  await part("Callers").getByText("gateway").waitFor();
-  await part("Callees").getByText("postgres").waitFor();
-  await part("Slowest peers").getByText(/p95/).first().waitFor();
-  await part("Processes").getByText("orders").first().waitFor();
-  await part("Where it runs").getByText("10.99.1.3").waitFor();
-  await aside.locator(".red .chart canvas").waitFor();
-  await accessible("a service");
-  // From one to the next.
-  await part("Callees").getByRole("button", { name: "postgres" }).click();
-  await aside.getByRole("heading", { name: "postgres" }).waitFor();
-  assert.match(page.url(), /show=service\+postgres/);
-  // What the page shows is what the server has counted.
-  const history = await fetch(`${skua.url}api/services/history?server=orders&whole=true`);
-  const [sum] = (await history.text()).trim().split("\n").map((line) => JSON.parse(line));
-  assert.ok(sum.connections > 3 && sum.failed === 0 && sum.rtt.p95_us > 0, JSON.stringify(sum));
-  const refused = await fetch(`${skua.url}api/services/history?client=gateway&by=edge&whole=true`);
-  const edges = (await refused.text()).trim().split("\n").map((line) => JSON.parse(line));
-  assert.deepEqual(edges.map((edge) => edge.port).sort(), [9000, 9001]);
-  assert.ok(edges.find((edge) => edge.port === 9001).failed > 0);
-});
-
-test("flows of a link have its client, its server and its ports", async () => {
-  await go("services");
-  const edge = page.getByRole("button", { name: /^gateway calls orders:9000: / });
-  await edge.waitFor({ state: "attached" });
-  await edge.focus();
-  await page.keyboard.press("Enter");
-  await page.getByRole("complementary", { name: "Details" }).getByRole("button", { name: "Flows" }).click();
-  await page.waitForURL(/flows\?filter=tcp/);
-  const filter = new URLSearchParams(page.url().split("?").pop()).get("filter");
-  assert.equal(filter, "tcp port 9000 and host 10.99.1.2 and host 10.99.1.3");
-  await rows().filter({ hasText: "orders" }).filter({ hasText: "gateway" }).first().waitFor();
-  await go("services?as=table");
-  await rows().filter({ hasText: "python3" }).first().waitFor();
-  await accessible("services as table");
 });
 
 test("a capture is made, watched and ended", async () => {
@@ -517,6 +410,113 @@ test("the page travels back in time, and a bookmark leads there", async () => {
   await other.context().close();
 });
 
+/** The services of the map, with their places. */
+const services = (target = page) =>
+  target.locator("svg.services .service").evaluateAll((all) =>
+    all.map((one) => {
+      const { left, right, top, bottom } = one.querySelector("rect").getBoundingClientRect();
+      return { name: one.querySelector(".title").textContent, left, right, top, bottom };
+    }));
+
+test("a chain of services is one chain on the map, from left to right", async () => {
+  await go("services");
+  for (const [client, server, port] of [["curl", "gateway", 8000], ["gateway", "orders", 9000], ["orders", "postgres", 5432]]) {
+    // A line that lies flat has a box without height, which Playwright takes for hidden.
+    await page.getByRole("button", { name: new RegExp(`^${client} calls ${server}:${port}: `) }).first().waitFor({ state: "attached" });
+  }
+  const all = await services();
+  const of = (name) => {
+    const found = all.filter((one) => one.name === name);
+    assert.equal(found.length, 1, `${name} is there ${found.length} times`);
+    return found[0];
+  };
+  const row = ["curl", "gateway", "orders", "postgres"].map(of);
+  for (const [i, one] of row.entries()) if (i) assert.ok(one.left > row[i - 1].right, `${one.name} is right of ${row[i - 1].name}`);
+  for (const a of all) {
+    for (const b of all) {
+      const apart = a === b || a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+      assert.ok(apart, `${a.name} stands on ${b.name}`);
+    }
+  }
+  // The picture takes the window's width.
+  const box = await page.locator(".service-map").boundingBox();
+  const wide = Math.max(...all.map((one) => one.right)) - Math.min(...all.map((one) => one.left));
+  assert.ok(wide > 0.85 * box.width, `${wide} of ${box.width} px`);
+  // Numbers stand on the links, and failures, once the first of them have ended.
+  const texts = page.locator("svg.services .edge-text");
+  await texts.filter({ hasText: ":5432" }).filter({ hasText: /\d\/s · .*s \/ .*s/ }).first().waitFor({ state: "attached" });
+  await texts.filter({ hasText: ":81" }).filter({ hasText: /% fail/ }).first().waitFor({ state: "attached" });
+  await page.getByLabel("Legend").getByText("1% fail").waitFor();
+  await accessible("services");
+});
+
+test("a service opens with its rate, errors and duration, its peers and processes", async () => {
+  await go("services");
+  const orders = page.getByRole("button", { name: /^orders\s*service/ });
+  await orders.waitFor({ state: "attached" });
+  await orders.focus();
+  await page.keyboard.press("Enter");
+  const aside = page.getByRole("complementary", { name: "Details" });
+  await aside.getByRole("heading", { name: "orders" }).waitFor();
+  await aside.locator(".red .column rect").nth(2).waitFor({ state: "attached" });
+  const part = (name) => aside.locator("section", { has: page.getByRole("heading", { name, exact: true }) });
+  await part("Callers").getByText("gateway").waitFor();
+  await part("Callees").getByText("postgres").waitFor();
+  await part("Slowest peers").getByText(/p95/).first().waitFor();
+  await part("Processes").getByText("orders").first().waitFor();
+  await part("Where it runs").getByText("10.99.1.3").waitFor();
+  await aside.locator(".red .chart canvas").waitFor();
+  await accessible("a service");
+  // From one to the next.
+  await part("Callees").getByRole("button", { name: "postgres" }).click();
+  await aside.getByRole("heading", { name: "postgres" }).waitFor();
+  assert.match(page.url(), /show=service\+postgres/);
+  // What the page shows is what the server has counted.
+  const history = await fetch(`${skua.url}api/services/history?server=orders&whole=true`);
+  const [sum] = (await history.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.ok(sum.connections > 3 && sum.failed === 0 && sum.rtt.p95_us > 0, JSON.stringify(sum));
+  const refused = await fetch(`${skua.url}api/services/history?client=gateway&by=edge&whole=true`);
+  const edges = (await refused.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(edges.map((edge) => edge.port).sort(), [9000, 9001]);
+  assert.ok(edges.find((edge) => edge.port === 9001).failed > 0);
+});
+
+test("flows of a link have its client, its server and its ports", async () => {
+  await go("services");
+  const edge = page.getByRole("button", { name: /^gateway calls orders:9000: / });
+  await edge.waitFor({ state: "attached" });
+  await edge.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("complementary", { name: "Details" }).getByRole("button", { name: "Flows" }).click();
+  await page.waitForURL(/flows\?filter=tcp/);
+  const filter = new URLSearchParams(page.url().split("?").pop()).get("filter");
+  assert.equal(filter, "tcp port 9000 and host 10.99.1.2 and host 10.99.1.3");
+  await rows().filter({ hasText: "orders" }).filter({ hasText: "gateway" }).first().waitFor();
+  await go("services?as=table");
+  await rows().filter({ hasText: "python3" }).first().waitFor();
+  await accessible("services as table");
+});
+
+test("the home page says who talks, what fails, what is lost and what is new", async () => {
+  await go("home");
+  const card = (name) => page.getByRole("region", { name, exact: true });
+  await card("Top talkers").getByText("curl").waitFor();
+  await card("Losses").getByText(/Each of [\d,]+ packets is in a flow|%/).first().waitFor();
+  await card("What is new").getByText(/orders → postgres :5432/).waitFor();
+  await card("Traffic").locator(".stacked .column rect").nth(3).waitFor({ state: "attached" });
+  await card("Traffic").getByRole("button", { name: "python3" }).waitFor();
+  // Of the two ports where nobody listens.
+  await card("Services with trouble").getByText(/curl → .*:81.*% fail/).waitFor();
+  await accessible("home");
+  await card("Traffic").getByRole("button", { name: "who to whom" }).click();
+  const band = card("Traffic").getByRole("button", { name: /^orders to postgres: / });
+  await band.waitFor({ state: "attached" });
+  await accessible("home with a Sankey chart");
+  await band.focus();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/services\?.*service=orders/);
+});
+
 test("services have a past", async () => {
   await go("services");
   await page.getByRole("button", { name: /curl calls python3.*:80/ }).first().waitFor({ state: "attached" });
@@ -568,6 +568,19 @@ test("the time line shows when there was something, and selects a range", async 
   await page.locator(".notice.bad").getByText("A moment is a time").waitFor();
   await line.getByRole("button", { name: "Live" }).click();
   await page.waitForURL((url) => !/at=|from=/.test(url.hash));
+  // Who looks into the past only for an instant is live again, too.
+  await go("map?find=dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
+  await page.evaluate(() => {
+    location.hash = `#/map?find=dummy5&at=${Date.now() - 20_000}`;
+    setTimeout(() => (location.hash = "#/map?find=dummy5"), 50);
+  });
+  await page.waitForURL(/at=/);
+  await page.waitForURL((url) => !/at=/.test(url.hash));
+  on("host", "ip", "link", "add", "dummy5", "type", "veth", "peer", "name", "dummy6");
+  await page.getByText(/nodes, 1 found/).waitFor();
+  on("host", "ip", "link", "del", "dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
   expected(/status of 4\d\d/);
 });
 
@@ -697,6 +710,13 @@ test("when nobody answers the last view stays, and comes back", async () => {
   await skua.start();
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
   await page.getByRole("alert").waitFor({ state: "detached" });
+  // Who looks at the past meanwhile finds it again, too.
+  await go(`map?at=${Date.now()}`);
+  await page.getByRole("button", { name: "Live", pressed: false }).waitFor();
+  await skua.stop("SIGKILL");
+  await page.getByRole("alert").getByText("has not answered").waitFor();
+  await skua.start();
+  await page.getByRole("alert").getByText("has not answered").waitFor({ state: "detached" });
   await go("flows");
   await rows().first().waitFor();
   expected(/ERR_CONNECTION|WebSocket connection|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE/);
@@ -735,7 +755,7 @@ test("it fits small windows, and dark ones", async () => {
 });
 
 test("the table of flows fits a screen, and is a list on a phone", async () => {
-  for (const width of [1440, 1200, 390]) {
+  for (const width of [1440, 390]) {
     const other = await open(browser, { viewport: { width, height: 800 } });
     await go("flows?filter=tcp+port+5432", other);
     await rows(other).first().waitFor();

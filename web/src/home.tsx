@@ -59,7 +59,7 @@ export function HomeView() {
   return (
     <div class="home">
       <ul class="tiles" aria-label="At a glance">
-        <Tile title="Traffic" value={rate(bits)} more="between services, last minute" />
+        <Tile title="Traffic" value={rate(bits)} more="last minute" />
         <Tile title="Services" value={exact(services.filter((one) => one.kind === "service").length)} more={`${exact(links.length)} links`} href={address("services")} />
         <Tile title="New connections" value={`${begun.toFixed(begun < 10 ? 1 : 0)}/s`} more="last minute" href={address("services")} />
         <Tile title="Failures" value={`${failed.toFixed(failed < 10 ? 1 : 0)}/s`} more={failed > 0 ? "refused or not answered" : "none"} bad={failed > 0} href={address("services", { colour: "failures" })} />

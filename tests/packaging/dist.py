@@ -157,12 +157,19 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Says nothing of clients that leave, as curl does at a limit."""
+
+    def handle_error(self, *_):
+        pass
+
+
 def install_script():
     served = WORK / "served"
     served.mkdir()
     for file in (WORK / "one").iterdir():
         (served / file.name).symlink_to(file)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=served))
+    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=served))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"
     root = WORK / "root"

@@ -298,6 +298,12 @@ const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Co
     }
 }
 
+/// How many nodes of a host have the name of one.
+fn same(nodes: &[Value], node: &Value) -> usize {
+    let key = |node: &Value| (node["Host"].clone(), node["Name"].clone());
+    nodes.iter().filter(|other| key(other) == key(node)).count()
+}
+
 fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut lines = Vec::new();
@@ -312,7 +318,15 @@ fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
         }
         for node in nodes {
             row["Host"] = node["Host"].clone();
-            row["Node"] = node["Name"].clone();
+            row["Node"] = match same(nodes, node) {
+                1 => node["Name"].clone(),
+                // Namespaces have interfaces of the same name.
+                _ => json!(format!(
+                    "{} TID {}",
+                    output::text(&node["Name"]),
+                    output::text(&node["TID"])
+                )),
+            };
             row["State"] = match node["Error"].as_str() {
                 Some(error) => json!(format!("{}: {error}", output::text(&node["State"]))),
                 None => match &node["Port"] {

@@ -14,11 +14,13 @@ pub mod capture;
 #[cfg(test)]
 mod columns;
 pub mod command_line;
+mod compressed;
 pub mod console;
 #[cfg(test)]
 mod docs;
 pub mod doctor;
 pub mod elements;
+pub mod extcap;
 pub mod flows;
 pub mod health;
 pub mod injection;

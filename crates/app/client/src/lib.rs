@@ -65,6 +65,7 @@ pub struct Client {
 /// Selection of flows.
 pub struct FlowsQuery<'a> {
     pub filter: Option<&'a str>,
+    pub conditions: &'a [String],
     pub sort: &'a str,
     pub limit: Option<usize>,
     pub active: bool,
@@ -483,6 +484,8 @@ impl Client {
         if let Some(filter) = query.filter {
             parameters.push(("filter", filter.to_owned()));
         }
+        let conditions = query.conditions.iter().cloned();
+        parameters.extend(conditions.map(|text| ("where", text)));
         if let Some(limit) = query.limit {
             parameters.push(("limit", limit.to_string()));
         }

@@ -899,7 +899,11 @@ pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
     let text = if arguments.schema {
         format!("{:#}\n", schema())
     } else {
-        serde_yaml_ng::to_string(&Config::load(arguments.config.as_deref())?)?
+        let config = Config::load(arguments.config.as_deref())?;
+        // `skua run` refuses such a file, too.
+        skua_probe::Selection::new(&config.flow.filter, 1, 1).context("flow.filter")?;
+        config.flow.addresses.marks()?;
+        serde_yaml_ng::to_string(&config)?
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())

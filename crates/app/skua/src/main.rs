@@ -6,7 +6,7 @@ use clap::Parser as _;
 use skua_cli::command_line::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(skua_cli::command_line::arguments());
     start_log(
         arguments.verbose,
         matches!(arguments.command, Command::Top(_)),
@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Client(arguments) => skua_cli::skydive::client(&arguments),
         Command::Replay(replay) => skua_cli::replay::replay(&replay),
         Command::Steer(arguments) => skua_cli::steer::steer(&arguments),
+        Command::Extcap(arguments) => skua_cli::extcap::extcap(&arguments),
         Command::Lake(arguments) => skua_cli::lake::lake(&arguments),
         Command::Sql(arguments) => skua_archive::lake::sql::sql(&arguments),
         Command::Addresses(arguments) => skua_cli::addresses::addresses(&arguments),

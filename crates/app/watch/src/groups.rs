@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, Serializer};
+use skua_condition::SideField;
 use skua_flow::{Counters, FlowRecord, Query, Rate, SortBy, names::Protocol};
 use skua_output as output;
 use skua_output::{Column, OutputFormat, Printer, bytes, count, text};
@@ -17,6 +18,7 @@ use skua_record::{FieldType, NoOther, Record, Value};
 use skua_state::{
     Shared, State,
     copies::{FlowCopy, PAGE, read_flows},
+    filter::FlowFilter,
 };
 
 use crate::sockets::tables;
@@ -74,6 +76,9 @@ pub struct Group {
     sent: Counters,
     received: Counters,
     rate: Rate,
+    retransmitted: u64,
+    /// Handshakes, and the sum of their times in ns.
+    handshakes: [u64; 2],
     first_ns: u64,
     last_ns: u64,
 }
@@ -198,7 +203,7 @@ pub const FIELDS: &[Field] = &[
         Number,
         "bit/s",
         "",
-        "both directions over the last interval",
+        "both directions over the last five seconds or a little more",
         |g| Value::rounded(g.rate.bits_per_second),
     ),
     Field::new(
@@ -206,7 +211,7 @@ pub const FIELDS: &[Field] = &[
         Number,
         "packets/s",
         "",
-        "both directions over the last interval",
+        "both directions over the last five seconds or a little more",
         |g| Value::rounded(g.rate.packets_per_second),
     ),
     Field::new(
@@ -239,6 +244,10 @@ impl Group {
         self.active += other.active;
         self.sent += other.sent;
         self.received += other.received;
+        self.retransmitted += other.retransmitted;
+        for (own, other) in self.handshakes.iter_mut().zip(other.handshakes) {
+            *own = own.saturating_add(other);
+        }
         self.rate.bits_per_second += other.rate.bits_per_second;
         self.rate.packets_per_second += other.rate.packets_per_second;
         self.first_ns = match self.first_ns {
@@ -258,6 +267,11 @@ impl Group {
         self.active += u64::from(record.end.is_none());
         self.sent += sent;
         self.received += received;
+        self.retransmitted += record.retransmitted();
+        if let Some(ns) = record.handshake_rtt_ns() {
+            self.handshakes[0] += 1;
+            self.handshakes[1] = self.handshakes[1].saturating_add(ns);
+        }
         self.rate.bits_per_second += rate.bits_per_second;
         self.rate.packets_per_second += rate.packets_per_second;
         self.first_ns = match self.first_ns {
@@ -270,7 +284,7 @@ impl Group {
 
 /// Sums up a page of conversations, each once however many points have seen it. One between two processes of this host is counted with both, from the view
 /// of each; with the same on both sides, and by service, once.
-fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
+fn groups(page: &[FlowCopy], by: By, filter: &FlowFilter) -> Vec<Group> {
     let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
     for flow in page {
         let (record, rate, parties) = (&flow.record, flow.rate(), flow.parties());
@@ -284,8 +298,15 @@ fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
             group.add(record, rate, lo);
             continue;
         }
+        let field = match by {
+            By::Container => SideField::Container,
+            _ => SideField::Process,
+        };
+        let unowned = parties.iter().all(|party| party.pid == 0);
+        let mut sides = [true, false].into_iter();
         let keys = parties.map(|party| {
-            if party.pid == 0 {
+            let lo = sides.next().unwrap_or_default();
+            if party.pid == 0 || !filter.has_side(flow, lo, field) {
                 return None;
             }
             let place = match (party.container, party.unit) {
@@ -316,6 +337,7 @@ fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
             group.add(record, rate, lo);
         };
         match keys {
+            [None, None] if !unowned => {}
             [None, None] => add(
                 Key {
                     name: UNKNOWN,
@@ -383,20 +405,15 @@ fn service_key(flow: &FlowCopy) -> (Key<'_>, bool) {
 }
 
 /// Writes groups as JSON or CSV lines (without CSV header).
-pub fn write<F: Fn(&FlowRecord) -> bool>(
-    lines: &mut Vec<u8>,
-    shared: &Shared,
-    by: By,
-    query: &Query<F>,
-    csv: bool,
-) {
+pub fn write(lines: &mut Vec<u8>, shared: &Shared, by: By, query: &Query<FlowFilter>, csv: bool) {
     // Writing to memory does not fail.
     let _ = send(lines, &sorted(shared, by, query).0, csv);
 }
 
 /// Sums of all pages so far.
-struct Pages {
+struct Pages<'f> {
     by: By,
+    filter: &'f FlowFilter,
     /// Flows that are not summed up yet.
     page: Vec<FlowCopy>,
     groups: HashMap<Name, Group>,
@@ -405,7 +422,7 @@ struct Pages {
 /// Name, place, protocol and port of a group.
 type Name = (String, String, String, Option<u16>);
 
-impl Pages {
+impl Pages<'_> {
     fn add(&mut self, flow: FlowCopy) {
         self.page.push(flow);
         if self.page.len() == PAGE {
@@ -414,7 +431,7 @@ impl Pages {
     }
 
     fn sum_up(&mut self) {
-        for group in groups(&self.page, self.by) {
+        for group in groups(&self.page, self.by, self.filter) {
             let name = |group: &Group| {
                 (
                     group.name.clone(),
@@ -435,17 +452,14 @@ impl Pages {
 }
 
 /// The groups that a query asks for, and how many conversations it asks for.
-pub fn sorted<F: Fn(&FlowRecord) -> bool>(
-    shared: &Shared,
-    by: By,
-    query: &Query<F>,
-) -> (Vec<Group>, u64) {
+pub fn sorted(shared: &Shared, by: By, query: &Query<FlowFilter>) -> (Vec<Group>, u64) {
     let mut pages = Pages {
         by,
+        filter: &query.filter,
         page: Vec::with_capacity(PAGE),
         groups: HashMap::new(),
     };
-    let copy = |state: &State, _, record: &FlowRecord| FlowCopy::of(state, record);
+    let copy = |state: &State, found, record: &FlowRecord| FlowCopy::at(state, found, record);
     let mut conversations = 0;
     read_flows(shared, query.view, copy, |points| {
         if let Some(flow) = FlowCopy::merged(query, points) {
@@ -463,6 +477,15 @@ pub fn sorted<F: Fn(&FlowRecord) -> bool>(
             SortBy::Packets => total(b).packets.cmp(&total(a).packets),
             SortBy::Last => b.last_ns.cmp(&a.last_ns),
             SortBy::First => b.first_ns.cmp(&a.first_ns),
+            SortBy::Sent => b.sent.bytes.cmp(&a.sent.bytes),
+            SortBy::Received => b.received.bytes.cmp(&a.received.bytes),
+            SortBy::Begun => b.flows.cmp(&a.flows),
+            SortBy::Ended => (b.flows - b.active).cmp(&(a.flows - a.active)),
+            SortBy::Retransmitted => b.retransmitted.cmp(&a.retransmitted),
+            SortBy::Rtt => {
+                let mean = |g: &Group| g.handshakes[1].checked_div(g.handshakes[0]);
+                mean(b).cmp(&mean(a))
+            }
         }
         .then_with(|| (&a.name, &a.place, a.port).cmp(&(&b.name, &b.place, b.port)))
     });

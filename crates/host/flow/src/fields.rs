@@ -51,6 +51,13 @@ pub enum Own<'a> {
 }
 
 impl Own<'_> {
+    /// The MAC address in an address of 16 bytes.
+    pub fn mac(address: &[u8; 16]) -> Self {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&address[10..]);
+        Self::Mac(mac)
+    }
+
     /// The value as a number; none when only a text has it.
     pub fn number(&self) -> Option<u64> {
         match self {
@@ -309,10 +316,10 @@ const AFTER_TCP: &[Field] = &[
     Field::new("sampling", Integer32, "", "all packets counted", "one in this many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
         .is(Greatest).own_key("Sampling").own_column("sampling"),
-    Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last interval",
+    Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.bits_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
-    Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last interval",
+    Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.packets_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
 ];
@@ -360,11 +367,7 @@ fn icmp<'a>(line: &FlowLine<'a>, value: impl FnOnce([u8; 2], u16) -> Option<u64>
 fn address<'a>(key: &FlowKey, address: &[u8; 16]) -> Value<'a> {
     match key.ip(address) {
         Some(ip) => Value::Ip(ip),
-        None if key.ethernet() => {
-            let mut mac = [0; 6];
-            mac.copy_from_slice(&address[10..]);
-            Value::Other(Own::Mac(mac))
-        }
+        None if key.ethernet() => Value::Other(Own::mac(address)),
         None => Value::Text(""),
     }
 }

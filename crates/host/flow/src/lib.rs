@@ -30,6 +30,7 @@ mod tcp;
 mod tests;
 pub use skua_record::time;
 pub mod update;
+mod window;
 
 pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
@@ -46,7 +47,7 @@ pub use raw_packets::{
     ObservedPacket, PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets,
 };
 pub use record::{
-    ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Service, ServiceRule, TcpState,
+    ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Rates, Service, ServiceRule, TcpState,
 };
 pub use store::{FlowStore, Ownership, StoreLimits, Summary};
 pub use table::{

@@ -8,7 +8,7 @@ use crate::{
 use serde::{Deserialize, Serialize, Serializer};
 use std::num::NonZeroU32;
 
-/// Traffic in both directions over the last interval between drains that changed the record.
+/// Traffic per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rate {
     /// Bits per second on the wire.
@@ -24,6 +24,33 @@ impl Rate {
         Self {
             bits_per_second: counters.bytes as f64 * 8.0 * per_second,
             packets_per_second: counters.packets as f64 * per_second,
+        }
+    }
+}
+
+/// What both sides of a conversation send per second, over a window of about five seconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rates {
+    /// Sent by `lo`.
+    pub lo: Rate,
+    /// Sent by `hi`.
+    pub hi: Rate,
+}
+
+impl Rates {
+    /// Both directions.
+    pub fn total(&self) -> Rate {
+        Rate {
+            bits_per_second: self.lo.bits_per_second + self.hi.bits_per_second,
+            packets_per_second: self.lo.packets_per_second + self.hi.packets_per_second,
+        }
+    }
+
+    /// Brings both up to what another point of the conversation has seen.
+    pub fn raise(&mut self, other: Self) {
+        for (own, other) in [(&mut self.lo, other.lo), (&mut self.hi, other.hi)] {
+            own.bits_per_second = own.bits_per_second.max(other.bits_per_second);
+            own.packets_per_second = own.packets_per_second.max(other.packets_per_second);
         }
     }
 }
@@ -55,6 +82,14 @@ impl Interval {
     /// The rate over the interval.
     pub fn rate(&self) -> Rate {
         Rate::over(self.lo_sent + self.hi_sent, self.ns)
+    }
+
+    /// The same of both sides.
+    pub fn rates(&self) -> Rates {
+        Rates {
+            lo: Rate::over(self.lo_sent, self.ns),
+            hi: Rate::over(self.hi_sent, self.ns),
+        }
     }
 }
 
@@ -210,15 +245,6 @@ impl ServiceRule {
 }
 
 impl FlowRecord {
-    /// The rate over the last interval, after the drain at `drained_ns`: nothing when that did not touch it.
-    pub fn rate_at(&self, drained_ns: u64) -> Rate {
-        if self.updated_ns == drained_ns {
-            self.interval.rate()
-        } else {
-            Rate::default()
-        }
-    }
-
     /// The record of a conversation's first update. `interval_ns` is the time since the drain
     /// before the one at `now_ns`; `seed` is the seed of the flow table.
     pub fn new(
@@ -311,6 +337,21 @@ impl FlowRecord {
         } else {
             self.lo_sent
         }
+    }
+
+    /// Sent and received by the side that offers the service, else by the one that spoke first.
+    pub fn sent_by_service(&self) -> [Counters; 2] {
+        if self.service.map_or(self.lo_first, |service| service.lo) {
+            [self.lo_sent, self.hi_sent]
+        } else {
+            [self.hi_sent, self.lo_sent]
+        }
+    }
+
+    /// TCP segments that were sent again, of both sides.
+    pub fn retransmitted(&self) -> u64 {
+        let [lo, hi] = self.tcp.counters.retransmitted;
+        u64::from(lo) + u64::from(hi)
     }
 
     /// Both directions.
@@ -419,7 +460,7 @@ pub struct FlowLine<'a> {
     pub interface: &'a str,
     /// How many points the record is merged of.
     pub points: u32,
-    /// The current rate, see [`crate::FlowStore::rate`].
+    /// The current rate, see [`crate::FlowStore::rates`].
     pub rate: Rate,
     /// Who owns the sockets of `lo` and `hi`.
     pub owners: [ConversationOwner<'a>; 2],

@@ -205,7 +205,7 @@ fn flows_as_csv_and_as_a_table() {
     let lines: Vec<_> = out.lines().collect();
     assert_eq!(lines.len(), 3, "{out}");
     assert!(
-        lines[0].contains("PROTO") && lines[0].contains("A>B"),
+        lines[0].contains("PROTO") && lines[0].contains("SENT"),
         "{out}"
     );
     assert!(lines[1].contains("10.0.0.4:5000"), "{out}");

@@ -8,6 +8,7 @@ mod finding;
 mod first;
 mod merge;
 mod packets;
+mod rates;
 mod records;
 mod tcp;
 mod travel;

@@ -438,9 +438,12 @@ fn records_sum_up_updates() {
         (228.0, 0.5)
     );
     assert_eq!(store.get(&record.key), Some(&record));
-    assert_eq!(store.rate(&record), record.interval.rate());
-    // A drain that does not touch it: nothing flows.
-    store.begin_drain(NOON + 4 * S);
+    // All 168 bytes since the first packet, three seconds ago.
+    assert_eq!(store.rate(&record).bits_per_second, 448.0);
+    // Drains that do not touch it: in the end nothing flows.
+    for second in 4..14 {
+        store.begin_drain(NOON + second * S);
+    }
     assert_eq!(store.rate(&record).bits_per_second, 0.0);
 }
 

@@ -112,6 +112,14 @@ impl Field {
         })
     }
 
+    /// Its unit, empty for none.
+    pub(crate) fn unit(&self, table: Table) -> &'static str {
+        match self.source {
+            Source::Column(at) => table.columns()[at].unit,
+            _ => "",
+        }
+    }
+
     /// Names of all fields.
     pub fn names(table: Table) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();

@@ -346,6 +346,29 @@ test("queries are completed, answered and explained", async () => {
   await complained(/status of 400/);
 });
 
+test("what is typed into a field as soon as it is there stays", async () => {
+  await go("map");
+  await page.locator(".surface").waitFor();
+  // In the same task as the field comes: nothing of the page runs in between.
+  const typed = await page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        addEventListener(
+          "hashchange",
+          () => {
+            const field = document.getElementById("query");
+            field.value = "G.E()";
+            field.dispatchEvent(new InputEvent("input", { bubbles: true }));
+            setTimeout(() => resolve(field.value), 500);
+          },
+          { once: true },
+        );
+        location.hash = "#/query";
+      }),
+  );
+  assert.equal(typed, "G.E()");
+});
+
 /** Complaints of the browser that belong to what was just done, so that others are found. */
 function expected(pattern, target = page) {
   target.complaints = target.complaints.filter((complaint) => !pattern.test(complaint));

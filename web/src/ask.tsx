@@ -1,7 +1,7 @@
 // A field for queries in a language, with completion and history, and the result.
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { save } from "./api";
 import { Complete } from "./complete";
 import { exact } from "./format";
@@ -72,7 +72,8 @@ export function Questions({ language, more, children }: { language: Language; mo
       if (running.current === abort) busy.value = false;
     }
   };
-  useEffect(() => {
+  // Before the user types on, see Complete.
+  useLayoutEffect(() => {
     if (query) {
       if (query !== text.peek()) give(query);
       void run(query);

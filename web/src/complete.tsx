@@ -1,7 +1,7 @@
 // A text field with completion (WAI-ARIA combobox with a list).
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   /** The initial value, also after a change of this or of `turn`; typed text does not change it. */
@@ -25,7 +25,8 @@ export function Complete({ value, turn, label, placeholder, rows, id, offer, tak
   const open = useSignal(false);
   const active = useSignal(-1);
   const field = useRef<HTMLInputElement & HTMLTextAreaElement>(null);
-  useEffect(() => {
+  // Before the user can type: an effect after the next frame would undo what was typed until then.
+  useLayoutEffect(() => {
     text.value = value;
   }, [value, turn]);
   const caret = () => field.current?.selectionStart ?? text.value.length;

@@ -41,6 +41,19 @@ export interface Flow {
   duration: number;
   ifindex: number;
   netns?: number;
+  link?: {
+    a?: string;
+    b?: string;
+    moved?: number;
+  };
+  mpls?: {
+    a?: number;
+    b?: number;
+  };
+  ip?: {
+    fragments?: number;
+  };
+  rtt?: number;
   vlans?: number[];
   ethertype?: number;
   icmp?: {
@@ -64,6 +77,18 @@ export interface Flow {
     ba_out_of_order?: number;
     ab_zero_window?: number;
     ba_zero_window?: number;
+    ab_syn?: string;
+    ba_syn?: string;
+    ab_fin?: string;
+    ba_fin?: string;
+    ab_rst?: string;
+    ba_rst?: string;
+    ab_syn_ttl?: number;
+    ba_syn_ttl?: number;
+    ab_skipped?: number;
+    ab_skipped_bytes?: number;
+    ba_skipped?: number;
+    ba_skipped_bytes?: number;
   };
   tunnel?: {
     type?: string;
@@ -105,12 +130,17 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["duration", "Duration"],
   ["ifindex", "IfIndex"],
   ["netns", "NetNS"],
+  ["link.moved", "Link.Moved"],
+  ["mpls.a", "MPLS.A"],
+  ["mpls.b", "MPLS.B"],
+  ["ip.fragments", "IPMetric.Fragments"],
+  ["rtt", "Metric.RTT"],
   ["ethertype", "EtherType"],
   ["icmp.code", "ICMP.Code"],
   ["icmp.id", "ICMP.ID"],
   ["tcp.state", "TCPMetric.State"],
   ["tcp.opened_by", "TCPMetric.OpenedBy"],
-  ["tcp.handshake_rtt", "Metric.RTT"],
+  ["tcp.handshake_rtt", "TCPMetric.HandshakeRTT"],
   ["tcp.server_rtt", "TCPMetric.ServerRTT"],
   ["tcp.client_rtt", "TCPMetric.ClientRTT"],
   ["tcp.ab_flags", "TCPMetric.ABFlags"],
@@ -123,6 +153,12 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tcp.ba_out_of_order", "TCPMetric.BASegmentOutOfOrder"],
   ["tcp.ab_zero_window", "TCPMetric.ABZeroWindow"],
   ["tcp.ba_zero_window", "TCPMetric.BAZeroWindow"],
+  ["tcp.ab_syn_ttl", "TCPMetric.ABSynTTL"],
+  ["tcp.ba_syn_ttl", "TCPMetric.BASynTTL"],
+  ["tcp.ab_skipped", "TCPMetric.ABSegmentSkipped"],
+  ["tcp.ab_skipped_bytes", "TCPMetric.ABSegmentSkippedBytes"],
+  ["tcp.ba_skipped", "TCPMetric.BASegmentSkipped"],
+  ["tcp.ba_skipped_bytes", "TCPMetric.BASegmentSkippedBytes"],
   ["tunnel.type", "Tunnel"],
   ["tunnel.id", "Network.ID"],
   ["tunnel.parent", "ParentUUID"],

@@ -132,8 +132,8 @@ pub struct CreateArguments {
     /// Count fragments with their conversation (always on; for Skydive's scripts)
     #[arg(long)]
     pub ip_defrag: bool,
-    /// Lowest layer whose addresses separate flows
-    #[arg(long, value_name = "L2|L3", default_value = "L3")]
+    /// Lowest layer whose addresses separate flows: L3
+    #[arg(long, value_name = "L3", default_value = "L3", value_parser = key_mode)]
     pub layer_key_mode: String,
     /// Also read a layer behind the transport, like DNS (Skydive's option; refused: Skua reads none)
     #[arg(long, value_name = "LAYER")]
@@ -175,6 +175,15 @@ pub struct CreateArguments {
     /// End after this long, like 10m
     #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
     pub ttl: Option<std::time::Duration>,
+}
+
+/// Skydive's other mode would make one-way flows of conversations whose answers come from another router.
+fn key_mode(text: &str) -> Result<String, String> {
+    match text {
+        "L3" => Ok(text.into()),
+        "L2" => Err("Skua has L3 only: MAC addresses do not separate flows, but each flow has them (link.a, link.b)".into()),
+        _ => Err("Skua has L3 only".into()),
+    }
 }
 
 impl CreateArguments {

@@ -2,7 +2,7 @@
 //! and `docs/records.md` come from [`FIELDS`].
 
 use crate::{
-    EndReason, FlowKey, FlowLine, Network,
+    EndReason, FlowKey, FlowLine, FlowRecord, Network, TcpUpdate,
     community::CommunityId,
     names::{self, Layers, Protocol, TcpFlags},
     record::ConversationOwner,
@@ -35,13 +35,13 @@ type Value<'a> = skua_record::Value<'a, Own<'a>>;
 /// Values that only flows have.
 pub enum Own<'a> {
     /// VLAN identifiers.
-    Vlans(&'a FlowKey),
+    Vlans(&'a FlowRecord),
     /// MAC address.
     Mac([u8; 6]),
     /// 48-bit identifier.
     Id48(u64),
     /// Layers of the packets.
-    Layers(&'a FlowKey),
+    Layers(&'a FlowRecord),
     /// Transport protocol.
     Protocol(&'a FlowKey),
     /// TCP flags.
@@ -71,8 +71,8 @@ impl Own<'_> {
 impl fmt::Display for Own<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Vlans(key) => {
-                for (place, id) in key.vlan_ids().enumerate() {
+            Self::Vlans(record) => {
+                for (place, id) in record.vlan_ids().enumerate() {
                     write!(f, "{}{id}", if place == 0 { "" } else { " " })?;
                 }
                 Ok(())
@@ -81,7 +81,7 @@ impl fmt::Display for Own<'_> {
                 write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
             }
             Self::Id48(value) => write!(f, "{value:012x}"),
-            Self::Layers(key) => Layers(key).fmt(f),
+            Self::Layers(record) => Layers(record).fmt(f),
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
@@ -92,9 +92,9 @@ impl fmt::Display for Own<'_> {
 impl Serialize for Own<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Vlans(key) => {
+            Self::Vlans(record) => {
                 let mut list = serializer.serialize_seq(None)?;
-                for id in key.vlan_ids() {
+                for id in record.vlan_ids() {
                     list.serialize_element(&id)?;
                 }
                 list.end()
@@ -111,6 +111,8 @@ const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
 
 const NO_TCP: &str = "not TCP";
+const NO_MAC: &str = "no Ethernet header, or not known";
+const OF_ONE_CONNECTION: &str = "of one connection in detail; flags, counters and times are there";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
@@ -148,7 +150,7 @@ const UP_TO_TCP: &[Field] = &[
         |l| Value::Integer(l.points.into()).unless(l.points < 2))
         .is(Greatest).no_key(ONE_POINT).no_column(ONE_POINT),
     Field::new("layers", String, "", "", "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
-        |l| Value::Other(Own::Layers(&l.record.key)))
+        |l| Value::Other(Own::Layers(l.record)))
         .key("LayersPath").no_column("`link`, `vlan`, `ethertype`, `ip_protocol` and `tunnel` have them"),
     Field::new("protocol", String, "", "", "transport protocol, or what a packet has instead: `tcp`, `icmpv6`, `arp`; a number where there is no name",
         |l| Value::Other(Own::Protocol(&l.record.key)))
@@ -228,9 +230,30 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("netns", Integer32, "", "the agent's own", "the agent's number of the network namespace",
         |l| Value::nonzero(l.record.key.netns.into()))
         .key("NetNS").no_column("another after a restart; `interface` stays"),
+    Field::new("link.a", String, "", NO_MAC, "MAC address of `a`, as the first packet has it: behind a router that of the router",
+        |l| own(l.record.macs()[0], Own::Mac))
+        .is(Known).own_key("Link.A").column("link_a"),
+    Field::new("link.b", String, "", NO_MAC, "MAC address of `b`, as the first packet has it: behind a router that of the router",
+        |l| own(l.record.macs()[1], Own::Mac))
+        .is(Known).own_key("Link.B").column("link_b"),
+    Field::new("link.moved", Integer32, "changes", "none", "how often a side sent with other MAC addresses than it did before; not each packet is compared",
+        |l| Value::nonzero(l.record.link.moved.into()))
+        .is(Sum).key("Link.Moved").no_column("a change of the network, not of the conversation"),
+    Field::new("mpls.a", Integer32, "", "no labels", "bottom MPLS label before the packets of `a`",
+        |l| Value::or_absent(l.record.by_a(l.record.link.labels)[0], |label| Value::Integer(label.into())))
+        .is(Known).key("MPLS.A").no_column("of a network's inside; the addresses stay"),
+    Field::new("mpls.b", Integer32, "", "no labels", "bottom MPLS label before the packets of `b`",
+        |l| Value::or_absent(l.record.by_a(l.record.link.labels)[1], |label| Value::Integer(label.into())))
+        .is(Known).key("MPLS.B").no_column("of a network's inside; the addresses stay"),
+    Field::new("ip.fragments", Integer, "packets", "none", "packets that are fragments, the first of each datagram included",
+        |l| Value::nonzero(l.record.fragments))
+        .is(Sum).key("IPMetric.Fragments").column("ip_fragments"),
+    Field::new("rtt", Integer, "ns", "no such packets seen", "time until the answer: SYN to SYN+ACK or RST, the last request of ICMP echo to its reply",
+        |l| match l.record.tcp.rtt_ns() { Some(ns) => Value::Integer(ns), None => Value::Absent })
+        .is(Known).key("Metric.RTT").column("rtt"),
     Field::new("vlans", Integers, "", "without tags", "VLAN identifiers, outermost first",
-        |l| match l.record.key.vlan_ids().next() {
-            Some(_) => Value::Other(Own::Vlans(&l.record.key)),
+        |l| match l.record.vlan_ids().next() {
+            Some(_) => Value::Other(Own::Vlans(l.record)),
             None => Value::Absent,
         })
         .own_key("Link.ID").own_column("vlan"),
@@ -268,7 +291,7 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("TCPMetric.OpenedBy").column("tcp_opened_by"),
     Field::new("tcp.handshake_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to ACK: server and client side together",
         |l| match l.record.handshake_rtt_ns() { Some(ns) => Value::Integer(ns), None => Value::Absent })
-        .is(Known).key("Metric.RTT").column("tcp_handshake_rtt"),
+        .is(Known).key("TCPMetric.HandshakeRTT").column("tcp_handshake_rtt"),
     Field::new("tcp.server_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to SYN+ACK",
         |l| Value::nonzero(l.record.tcp.server_rtt_ns))
         .is(Known).key("TCPMetric.ServerRTT").column("tcp_server_rtt"),
@@ -291,10 +314,46 @@ const UP_TO_TCP: &[Field] = &[
 /// Fields behind those of TCP.
 #[rustfmt::skip]
 const AFTER_TCP: &[Field] = &[
-    Field::new("tunnel.type", String, "", NO_TUNNEL, "type of the tunnel that the flow is inside of: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
+    Field::new("tcp.ab_syn", Time, "RFC 3339, UTC", "none seen", "time of the first SYN of `a`",
+        |l| time(l, |tcp| tcp.syn_ns, 0))
+        .is(Known).key("TCPMetric.ABSynStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_syn", Time, "RFC 3339, UTC", "none seen", "time of the first SYN of `b`",
+        |l| time(l, |tcp| tcp.syn_ns, 1))
+        .is(Known).key("TCPMetric.BASynStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_fin", Time, "RFC 3339, UTC", "none seen", "time of the first FIN of `a`",
+        |l| time(l, |tcp| tcp.fin_ns, 0))
+        .is(Known).key("TCPMetric.ABFinStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_fin", Time, "RFC 3339, UTC", "none seen", "time of the first FIN of `b`",
+        |l| time(l, |tcp| tcp.fin_ns, 1))
+        .is(Known).key("TCPMetric.BAFinStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_rst", Time, "RFC 3339, UTC", "none seen", "time of the first RST, if `a` sent it",
+        |l| time(l, |tcp| tcp.rst_ns, 0))
+        .is(Known).key("TCPMetric.ABRstStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_rst", Time, "RFC 3339, UTC", "none seen", "time of the first RST, if `b` sent it",
+        |l| time(l, |tcp| tcp.rst_ns, 1))
+        .is(Known).key("TCPMetric.BARstStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_syn_ttl", Integer32, "", "no SYN seen", "TTL or hop limit of the first SYN of `a`",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.syn_ttl)[0].into())))
+        .is(Known).key("TCPMetric.ABSynTTL").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_syn_ttl", Integer32, "", "no SYN seen", "TTL or hop limit of the first SYN of `b`",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.syn_ttl)[1].into())))
+        .is(Known).key("TCPMetric.BASynTTL").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_skipped", Integer32, "gaps", "not TCP, or none", "gaps in the sequence numbers of `a`: segments that did not pass here, or that came late",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped)[0].into())))
+        .is(Sum).key("TCPMetric.ABSegmentSkipped").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_skipped_bytes", Integer, "bytes", "not TCP, or none", "bytes of payload that these gaps were long",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped_bytes)[0])))
+        .is(Sum).key("TCPMetric.ABSegmentSkippedBytes").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_skipped", Integer32, "gaps", "not TCP, or none", "gaps in the sequence numbers of `b`: segments that did not pass here, or that came late",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped)[1].into())))
+        .is(Sum).key("TCPMetric.BASegmentSkipped").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_skipped_bytes", Integer, "bytes", "not TCP, or none", "bytes of payload that these gaps were long",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped_bytes)[1])))
+        .is(Sum).key("TCPMetric.BASegmentSkippedBytes").no_column(OF_ONE_CONNECTION),
+    Field::new("tunnel.type", String, "", NO_TUNNEL, "type of the tunnel that the flow is inside of: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`, `erspan`",
         |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))))
         .key("Tunnel").column("tunnel"),
-    Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key or bottom MPLS label; 0 without",
+    Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key, session of ERSPAN, or bottom MPLS label of the first packet; 0 without",
         |l| Value::or_absent(l.record.key.tunnel(), |_| { Value::Integer(l.record.tunnel_id.into()) }))
         .key("Network.ID").column("tunnel_id"),
     Field::new("tunnel.parent", String, "", NO_TUNNEL, "`id` of the flow that carried the first packet of this one",
@@ -348,6 +407,13 @@ fn tcp<'a>(
     } else {
         Value::Absent
     }
+}
+
+/// A time of a side, none when it is 0.
+fn time<'a>(line: &FlowLine<'a>, of: fn(&TcpUpdate) -> [u64; 2], side: usize) -> Value<'a> {
+    let record = line.record;
+    let at = record.by_a(of(&record.tcp))[side];
+    tcp(line, |_| Value::Time(at)).unless(at == 0)
 }
 
 fn ecn<'a>(line: &FlowLine<'a>, side: usize) -> Value<'a> {

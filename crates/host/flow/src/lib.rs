@@ -6,6 +6,7 @@
 //! [`FlowStore`] sums them up to [`FlowRecord`]s, which users see as JSON or CSV.
 
 pub mod addresses;
+mod cold;
 mod community;
 mod conversation;
 mod ends;
@@ -53,4 +54,4 @@ pub use store::{FlowStore, Ownership, StoreLimits, Summary};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };
-pub use update::{Counters, Directions, EndReason, FlowUpdate, TcpUpdate};
+pub use update::{Carries, Counters, Directions, EndReason, FlowUpdate, LinkUpdate, TcpUpdate};

@@ -1,7 +1,8 @@
 //! The flow record: a conversation as users see it.
 
 use crate::{
-    Counters, Directions, EndReason, FlowKey, FlowUpdate, HashKey, TcpUpdate,
+    Carries, Counters, Directions, EndReason, FlowKey, FlowUpdate, HashKey, LinkUpdate, Network,
+    TcpUpdate,
     community::{CommunityId, community_id},
     fields, tcp,
 };
@@ -176,7 +177,13 @@ pub struct FlowRecord {
     pub interval: Interval,
     /// TCP details; counters are totals, not differences.
     pub tcp: TcpUpdate,
-    /// VNI, GRE key or MPLS label of a flow inside a tunnel.
+    /// What the link layer shows; the counter is a total.
+    pub link: LinkUpdate,
+    /// Packets that are fragments.
+    pub fragments: u64,
+    /// What its packets carry, if tunnels are decoded.
+    pub carries: Carries,
+    /// VNI, GRE key, session of ERSPAN or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
     /// Inside a tunnel the [identifier](FlowKey::id48) of the flow that carried the first packet, else 0.
     pub parent: u64,
@@ -277,6 +284,9 @@ impl FlowRecord {
             updated_ns: now_ns,
             interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
+            link: update.link,
+            fragments: update.fragments,
+            carries: update.carries,
             tunnel_id: update.tunnel_id,
             parent: update.parent,
             sampling: sampling.max(update.sampling),
@@ -307,18 +317,10 @@ impl FlowRecord {
         self.end = update.end;
         self.directions |= update.directions;
         self.sampling = self.sampling.max(update.sampling);
-        let (tcp, new) = (&mut self.tcp, &update.tcp);
-        for side in 0..2 {
-            tcp.flags[side] |= new.flags[side];
-        }
-        tcp.counters.add(&new.counters);
-        if tcp.server_rtt_ns == 0 {
-            tcp.server_rtt_ns = new.server_rtt_ns;
-        }
-        if tcp.client_rtt_ns == 0 {
-            tcp.client_rtt_ns = new.client_rtt_ns;
-        }
-        tcp.lo_opened = tcp.lo_opened.or(new.lo_opened);
+        self.tcp.apply(&update.tcp);
+        self.link.apply(&update.link);
+        self.fragments = self.fragments.saturating_add(update.fragments);
+        self.carries = self.carries.or(update.carries);
     }
 
     /// Sent by `a`, who spoke first.
@@ -402,6 +404,24 @@ impl FlowRecord {
             (0, _) | (_, 0) => None,
             (server, client) => Some(server + client),
         }
+    }
+
+    /// MAC addresses of `a` and `b`, none where there are none.
+    pub fn macs(&self) -> [Option<[u8; 6]>; 2] {
+        let known = match self.key.network() {
+            Network::None if self.key.ethernet() => {
+                [&self.key.lo, &self.key.hi].map(|address| address.last_chunk().copied())
+            }
+            _ => self.link.macs.map(|mac| (mac != [0; 6]).then_some(mac)),
+        };
+        self.by_a(known)
+    }
+
+    /// All VLAN identifiers, outermost first.
+    pub fn vlan_ids(&self) -> impl Iterator<Item = u16> + '_ {
+        let inner = self.link.inner_tags.iter().filter(|tag| **tag != 0);
+        let inner = inner.map(|tag| tag & 0x0fff);
+        self.key.vlan_ids().chain(inner)
     }
 
     /// Community ID version 1, none without IP.

@@ -43,8 +43,6 @@ const ONLY_HERE: &[&str] = &[
     "CaptureID",
     "Host",
     "Link.Protocol",
-    "Link.A",
-    "Link.B",
     "Network.Protocol",
     "Transport.Protocol",
     "Metric.Start",
@@ -55,8 +53,6 @@ const ONLY_HERE: &[&str] = &[
     "LastUpdateMetric.BABytes",
     "LastUpdateMetric.Start",
     "LastUpdateMetric.Last",
-    "TCPMetric.ABSynStart",
-    "TCPMetric.BASynStart",
     "RawPacketsCaptured",
     "StartNs",
 ];
@@ -170,14 +166,9 @@ fn address(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
         .is_some_and(|ip| visit(Leaf::Ip(ip)))
 }
 
-/// Flows with IP are distinguished without their MAC addresses, which may change on the way.
 fn mac(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
-    let key = &f.record.key;
-    let (address, _) = side.of([f.record.a(), f.record.b()]);
-    let mac = address.last_chunk::<6>();
-    key.ethernet()
-        && key.network() == Network::None
-        && mac.is_some_and(|mac| visit(Leaf::Mac(*mac)))
+    side.of(f.record.macs())
+        .is_some_and(|mac| visit(Leaf::Mac(mac)))
 }
 
 fn port(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
@@ -202,20 +193,6 @@ fn user(party: &ConversationOwner<'_>, visit: &mut Visit<'_>) -> bool {
     match (party.user, party.uid) {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
         (name, _) => text(visit, name),
-    }
-}
-
-/// Time of a side's SYN: that of the opener began the conversation, the other's is known by how long it
-/// took.
-fn syn(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
-    let (record, tcp) = (f.record, &f.record.tcp);
-    let Some(a_opened) = record.a_opened().filter(|_| record.key.proto == 6) else {
-        return false;
-    };
-    match (a_opened == matches!(side, A), tcp.server_rtt_ns) {
-        (true, _) => ms(visit, record.first_ns),
-        (false, 0) => false,
-        (false, rtt) => ms(visit, record.first_ns.saturating_add(rtt)),
     }
 }
 
@@ -275,7 +252,7 @@ fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
 }
 
 fn written_layers(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
-    written(visit, format_args!("{}", skua_flow::Layers(&f.record.key)))
+    written(visit, format_args!("{}", skua_flow::Layers(f.record)))
 }
 
 /// How a field is shown, none when there is no such field.
@@ -300,8 +277,14 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
         "Link.A" => |f, v| mac(f, v, A),
         "Link.B" => |f, v| mac(f, v, B),
         "Link.ID" => |f, v| {
-            let vlan = f.record.key.vlan_ids().next();
-            vlan.is_some_and(|vlan| int(v, vlan.into()))
+            // The outermost in the lowest bits.
+            let mut shift = 0;
+            let id = f.record.vlan_ids().fold(0, |id, vlan| {
+                let place = u64::from(vlan) << shift;
+                shift += 12;
+                id | place
+            });
+            shift > 0 && int(v, id)
         },
         "Network.Protocol" => |f, v| match f.record.key.network() {
             Network::None => false,
@@ -326,8 +309,6 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
             ms(v, record.updated_ns.saturating_sub(record.interval.ns))
         },
         "LastUpdateMetric.Last" => |f, v| ms(v, f.record.updated_ns),
-        "TCPMetric.ABSynStart" => |f, v| syn(f, v, A),
-        "TCPMetric.BASynStart" => |f, v| syn(f, v, B),
         "Process" => |f, v| either(f, v, |p, v| text(v, p.process)),
         "PID" => |f, v| either(f, v, |p, v| counted(v, p.pid.into())),
         "User" => |f, v| either(f, v, user),
@@ -375,6 +356,7 @@ mod tests {
                 server_rtt_ns: 2_000_000,
                 client_rtt_ns: 1_000_000,
                 lo_opened: Some(false),
+                syn_ns: [1_000_002_000_000, 1_000_000_000_000],
                 ..TcpUpdate::default()
             },
             ..FlowUpdate::default()
@@ -470,7 +452,8 @@ mod tests {
             assert_eq!(get("LastUpdateMetric.ABBytes"), 200.into());
             assert_eq!(get("LastUpdateMetric.Start"), 993_000.into());
             assert_eq!(get("LastUpdateMetric.Last"), 1_003_000.into());
-            assert_eq!(get("Metric.RTT"), 3_000_000.into());
+            assert_eq!(get("Metric.RTT"), 2_000_000.into());
+            assert_eq!(get("TCPMetric.HandshakeRTT"), 3_000_000.into());
             assert_eq!(get("TCPMetric.ABSynStart"), 1_000_000.into());
             assert_eq!(get("TCPMetric.BASynStart"), 1_000_002.into());
             assert_eq!(get("LayersPath"), "Ethernet/IPv4/TCP".into());
@@ -480,6 +463,21 @@ mod tests {
             assert_eq!(flow.get("ParentUUID"), None);
             assert_eq!(flow.get("ICMP"), None);
             assert!(flow.has("TCPMetric") && !flow.has("CaptureID"));
+        });
+    }
+
+    #[test]
+    fn flows_of_ip_have_the_addresses_and_all_tags_of_their_link() {
+        let mut update = update(tcp());
+        update.link.macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        update.key.vlan = [skua_flow::VLAN_PRESENT | 5, skua_flow::VLAN_PRESENT | 6];
+        update.link.inner_tags = [skua_flow::VLAN_PRESENT | 7, 0];
+        with(&update, |flow| {
+            let get = |key: &str| flow.get(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(get("Link.A"), "02:00:00:00:00:02".into());
+            assert_eq!(get("Link.B"), "02:00:00:00:00:01".into());
+            assert_eq!(get("Link.ID"), (7 << 24 | 6 << 12 | 5).into());
+            assert_eq!(get("Link.Protocol"), "ETHERNET".into());
         });
     }
 

@@ -209,7 +209,10 @@ impl FlowTable {
     /// Kernel memory of a table with so many entries, in bytes, without its small maps.
     pub fn memory(max_entries: u32) -> u64 {
         let slots = u64::from(slot_count(max_entries) + PROBES);
-        slots * (size_of::<layout::Slot>() + size_of::<layout::TcpSlot>()) as u64
+        let slot = size_of::<layout::Slot>()
+            + size_of::<layout::TcpSlot>()
+            + size_of::<layout::ColdSlot>();
+        slots * slot as u64
     }
 
     /// The rung of the ladder that was taken.
@@ -560,12 +563,12 @@ impl AsFd for Wakeups {
     }
 }
 
-/// Bytes of the ring of ended connections: room for one of 25 entries between drains, at least 300;
+/// Bytes of the ring of ended connections: room for one of 33 entries between drains, at least 490;
 /// when half of it is taken the programs call for a drain.
 fn ended_ring_size(max_entries: u32) -> u32 {
     max_entries
         .saturating_mul(8)
-        .clamp(1 << 16, 1 << 24)
+        .clamp(1 << 17, 1 << 24)
         .next_power_of_two()
 }
 

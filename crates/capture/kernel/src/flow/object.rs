@@ -146,13 +146,14 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 13] = [
+const SHARED_MAPS: [&str; 14] = [
     "ended_flows",
     "addresses",
     "own_sockets",
     "own_conversations",
     "slots",
     "tcp_slots",
+    "cold_slots",
     "control",
     "points",
     "no_point",
@@ -220,7 +221,7 @@ impl FlowObject {
             });
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
-                    Some("slots" | "tcp_slots") => settings.slot_count + PROBES,
+                    Some("slots" | "tcp_slots" | "cold_slots") => settings.slot_count + PROBES,
                     Some("ended_flows") => super::ended_ring_size(config.max_entries),
                     Some("points") => config.max_points,
                     Some("addresses") => trie_elements(config.max_addresses),

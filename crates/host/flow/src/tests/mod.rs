@@ -2,6 +2,7 @@
 
 mod accounting;
 mod addresses;
+mod cold;
 mod conservation;
 mod endpoints;
 mod finding;

@@ -25,15 +25,26 @@ PATIENCE = 60
 CLONE_NEWNS, CLONE_NEWNET = 0x0002_0000, 0x4000_0000
 PR_SET_PDEATHSIG = 1
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+NORTHBOUND = "/run/ovn/ovnnb_db.sock"
+NORTHBOUND_SCHEMA = "/usr/share/ovn/ovn-nb.ovsschema"
 
-# As Skydive works: flows of captures only, tunnels looked into.
+# As Skydive works: flows of captures only, tunnels looked into. What Skydive's tests configure themselves is here, too:
+# OpenFlow, OVN, metadata of the host, a capture from the start, and ten minutes until a flow expires.
 CONFIG = """
-agent: {{all_netns: true, flow: {{ebpf: {{kernel_scan_interval: 2s}}}}}}
-flow: {{tunnels: true}}
-captures: {{on_demand: true}}
+agent:
+  all_netns: true
+  flow: {{ebpf: {{kernel_scan_interval: 2s}}}}
+  metadata:
+    mydict: {{value: 123}}
+    myarrays: {{integers: [1, 2, 3], bools: [true, true], strings: [dog, cat, frog]}}
+flow: {{tunnels: true, idle_timeout: 10m}}
+captures:
+  on_demand: true
+  startup: [{{gremlin: "g.V().Has('Name','startup-vm2')"}}]
 history: {{directory: "{folder}/history"}}
 alerts: {{commands: true}}
-ovs: {{target: "unix:/run/openvswitch/db.sock"}}
+ovs: {{target: "unix:/run/openvswitch/db.sock", openflow: {{enabled: true, interval: 2s}}}}
+ovn: {{northbound: "{northbound}"}}
 api: {{listen: "{address}", socket: "{folder}/skua.sock", users: "{folder}/users"}}
 """
 
@@ -55,7 +66,7 @@ def isolate():
     if libc.unshare(CLONE_NEWNS | CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
     call("mount", "--make-rprivate", "/")
-    for folder in ("/run/netns", "/run/openvswitch"):
+    for folder in ("/run/netns", "/run/openvswitch", "/run/ovn"):
         os.makedirs(folder, exist_ok=True)
         call("mount", "-t", "tmpfs", "tmpfs", folder)
     call("ip", "link", "set", "lo", "up")
@@ -142,19 +153,28 @@ class Lab:
             self.children.append(subprocess.Popen(words, stdout=out, stderr=out, env=self.environment))
         return self.children[-1]
 
+    def database(self, name, schema, at):
+        """Starts a database server with a new database."""
+        call("ovsdb-tool", "create", self.folder / name, schema)
+        self.child(f"{name}.log", "ovsdb-server", self.folder / name, f"--remote=punix:{at}",
+                   f"--unixctl={self.folder / name}.ctl")
+        wait(f"the database {name}", lambda: os.path.exists(at))
+
     def start(self):
         self.script("ovs-vsctl", VSCTL)
         self.script("sudo", '#!/bin/sh\nexec "$@"\n')
         if shutil.which("ovs-vswitchd"):
-            database, at = self.folder / "conf.db", "/run/openvswitch/db.sock"
-            call("ovsdb-tool", "create", database, SCHEMA)
-            self.child("ovsdb.log", "ovsdb-server", database, f"--remote=punix:{at}")
-            wait("the database of Open vSwitch", lambda: os.path.exists(at))
+            at = "/run/openvswitch/db.sock"
+            self.database("conf.db", SCHEMA, at)
             call("ovs-vsctl", "--no-wait", "init")
             self.child("vswitchd.log", "ovs-vswitchd", f"unix:{at}", "--disable-system")
+        northbound = os.path.exists(NORTHBOUND_SCHEMA)
+        if northbound:
+            self.database("nb.db", NORTHBOUND_SCHEMA, NORTHBOUND)
         call(SKUA, "user", "add", USER, "--role", "admin", "--password-file", "-", "--file", self.folder / "users", input=PASSWORD)
         config = self.folder / "skua.yaml"
-        config.write_text(CONFIG.format(folder=self.folder, address=ADDRESS))
+        northbound = f"unix:{NORTHBOUND}" if northbound else ""
+        config.write_text(CONFIG.format(folder=self.folder, address=ADDRESS, northbound=northbound))
         self.skua = self.child("skua.log", SKUA, "run", "--config", config)
         path = self.folder / "skua.sock"
 

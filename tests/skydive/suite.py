@@ -58,6 +58,8 @@ def one(skydive, test, verbose):
             if "Workflow" in test:
                 labs.as_client(skydive, lab, "workflow", "create", "--path", path)
         options = ["-test.v", "-test.run", f"^{test}$", "-analyzer.listen", "%s:%d" % labs.OPEN]
+        # Rules in parts, as Skydive reads them from OpenFlow itself.
+        options += ["-ovs.oflow.native"]
         # Behind this flag tests ask for the past, too, as with a database.
         options += ["-analyzer.topology.backend", "history"]
         environment = lab.environment | {"SKYDIVE_LOGGING_LEVEL": "ERROR"}
@@ -77,7 +79,8 @@ def one(skydive, test, verbose):
         out, passed, log = f"lab.go:0: failed: {error}", False, ""
     took = round(time.monotonic() - begin)
     if verbose and not passed:
-        print(f"---- {test}\n{out[:4000]}\n…\n{out[-1000:]}\n-- skua\n{log}", flush=True)
+        out = out[max(out.find("=== RUN"), 0):]
+        print(f"---- {test}\n{out[:8000]}\n…\n{out[-1000:]}\n-- skua\n{log}", flush=True)
     if "--- SKIP" in out:
         return "skips itself", fault(out), took
     return ("ok", "", took) if passed and "--- PASS" in out else ("FAIL", fault(out), took)

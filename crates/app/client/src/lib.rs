@@ -300,7 +300,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes a resource by a JSON patch, and returns the changed resource.
+    /// Changes a resource by a JSON patch, and returns the resource as it is then.
     pub fn patch(
         &self,
         path: &str,
@@ -308,7 +308,12 @@ impl Client {
     ) -> anyhow::Result<serde_json::Value> {
         let request = self.signed(self.agent.patch(format!("{}{path}", self.url)));
         let request = request.content_type("application/json");
-        let (_, body) = self.answer(request.send(patch.to_string()))?;
+        let sent = request.send(patch.to_string());
+        // Nothing was changed, and nothing comes back.
+        if matches!(&sent, Ok(answer) if answer.status() == 304) {
+            return self.object(path);
+        }
+        let (_, body) = self.answer(sent)?;
         serde_json::from_slice(&body).context("the answer is not JSON")
     }
 

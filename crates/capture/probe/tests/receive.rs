@@ -216,6 +216,27 @@ fn outgoing_samples_count_where_they_were_taken() {
 }
 
 #[test]
+fn a_filter_judges_what_was_sampled() {
+    let mut config = config();
+    config.table.filter = "src port 53".into();
+    let probe = SflowProbe::start(config).unwrap();
+    let sender = Sender::to(probe.address());
+    sender.send(&sample(1, &head(1, 1, 2, 10), &request()));
+    sender.send(&sample(2, &head(2, 2, 1, 10), &reply()));
+    let (updates, account) = finish(probe, 2);
+    let bytes = |packet: &[u8]| 10 * packet.len() as u64;
+    let counted = store(&updates).summary().counted;
+    assert_eq!(counted, Counters::new(10, bytes(&reply())));
+    // As many as the sample stands for.
+    let causes = account.causes();
+    let filtered = causes.iter().find(|(cause, ..)| *cause == Cause::Filtered);
+    assert_eq!(filtered.unwrap().2, Counters::new(10, bytes(&request())));
+    let mut config = ReceiverConfig::loopback(0);
+    config.table.filter = "src prot 53".into();
+    assert!(SflowProbe::start(config).is_err());
+}
+
+#[test]
 fn a_sample_that_only_ends_a_conversation_is_no_packet() {
     let probe = SflowProbe::start(config()).unwrap();
     let sender = Sender::to(probe.address());

@@ -39,7 +39,7 @@ pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use ends::Endpoint;
 pub use joins::{Joins, KnownPoints};
 pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
-pub use names::Layers;
+pub use names::{Layers, application};
 pub use numbered::{Numbered, Used};
 pub use once::Once;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};

@@ -44,6 +44,30 @@ impl fmt::Display for Layers<'_> {
     }
 }
 
+/// What UDP carries between these ports, by the number that IANA has assigned to one of them; nothing of it is read. Named as
+/// Skydive's decoder names the layer.
+pub fn application(key: &FlowKey) -> Option<&'static str> {
+    const UDP: u8 = 17;
+    if key.network() == Network::None || key.proto != UDP {
+        return None;
+    }
+    let ports = [key.lo_port, key.hi_port].map(u16::from_be_bytes);
+    ports.into_iter().find_map(|port| {
+        Some(match port {
+            53 => "DNS",
+            67 | 68 => "DHCPv4",
+            123 => "NTP",
+            546 | 547 => "DHCPv6",
+            1812 => "RADIUS",
+            2152 => "GTPv1U",
+            3784 => "BFD",
+            5060 => "SIP",
+            6343 => "SFlow",
+            _ => return None,
+        })
+    })
+}
+
 /// Layer behind the header of ICMPv6 (RFC 4443, RFC 4861, RFC 2710), of a request and its reply that of the request.
 fn icmpv6_message(key: &FlowKey) -> Option<&'static str> {
     if key.network() != Network::V6 || !key.is_icmp() {

@@ -1019,6 +1019,13 @@ impl FlowTable {
         self.points.add(point, cause, amount.all());
     }
 
+    /// The same of a packet that another device sampled.
+    pub fn leave_out_sampled(&mut self, sampled: &Sampled<'_>, cause: Cause) {
+        let mut amount = Amount::new(&sampled.frame, None);
+        amount.rate = u64::from(sampled.rate.max(1));
+        self.points.add(sampled.point, cause, amount.all());
+    }
+
     /// Counts packets that the caller lost or could not give: an unknown link type, a full buffer.
     pub fn count(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
         self.points.add(point, cause, counters);

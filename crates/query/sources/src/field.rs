@@ -240,8 +240,13 @@ fn finish(f: &FlowView<'_>) -> u64 {
     }
 }
 
-/// The name of the innermost layer.
+/// What UDP carries, or the name of the innermost layer.
 fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    if f.record.carries.tunnel().is_none()
+        && let Some(name) = skua_flow::application(&f.record.key)
+    {
+        return visit(Leaf::Str(name));
+    }
     written_layers(f, &mut |leaf| match leaf {
         Leaf::Str(path) => path
             .rsplit('/')
@@ -464,6 +469,23 @@ mod tests {
             assert_eq!(flow.get("ICMP"), None);
             assert!(flow.has("TCPMetric") && !flow.has("CaptureID"));
         });
+    }
+
+    #[test]
+    fn what_udp_carries_is_named_by_its_port() {
+        let mut update = update(tcp());
+        for (proto, port, name) in [
+            (17, 53, "DNS"),
+            (17, 6343, "SFlow"),
+            (17, 54, "UDP"),
+            (6, 53, "TCP"),
+        ] {
+            update.key.proto = proto;
+            update.key.hi_port = u16::to_be_bytes(port);
+            with(&update, |flow| {
+                assert_eq!(flow.get("Application"), Some(name.into()), "{port}");
+            });
+        }
     }
 
     #[test]

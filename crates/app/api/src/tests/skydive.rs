@@ -477,3 +477,30 @@ fn the_l3_tracking_id_tells_conversations_apart_and_points_not() {
     let one = ids(".Has('Transport.A', 1001)");
     assert!(one.len() == 2 && one[0] == one[1], "{one:?}");
 }
+
+#[test]
+fn a_patch_that_changes_nothing_is_answered_with_304() {
+    let running = Running::plain();
+    let node = |id: &str| {
+        json!({"ID": id, "Metadata": {"Name": id, "Type": "fabric", "TID": id}, "Host": "h", "Origin": "o",
+            "CreatedAt": 0, "UpdatedAt": 0, "Revision": 0})
+    };
+    for id in ["a", "b"] {
+        assert_eq!(running.post("node", &node(id)).json()["Revision"], 0);
+    }
+    let edge = json!({"ID": "e", "Parent": "a", "Child": "b", "Metadata": {"RelationType": "wire"}, "Host": "h",
+        "Origin": "o", "CreatedAt": 0, "UpdatedAt": 0, "Revision": 0});
+    assert_eq!(running.post("edge", &edge).json()["Revision"], 0);
+    for (path, fixed) in [("node/a", "/Metadata/Name"), ("edge/e", "/Parent")] {
+        let change = |op: &str, place: &str| {
+            let patch = json!([{"op": op, "path": place, "value": "x"}]).to_string();
+            running.ask(&format!("PATCH /api/{path}\r\n{JSON}"), &patch)
+        };
+        let reply = change("replace", fixed);
+        assert_eq!((reply.status, &*reply.body), (304, ""), "{path}");
+        let reply = change("add", "/Metadata/Color");
+        assert_eq!((reply.status, &reply.json()["Revision"]), (200, &json!(1)));
+        let shown = running.get(&format!("/api/{path}")).json();
+        assert_eq!(shown, reply.json());
+    }
+}

@@ -5,7 +5,7 @@ mod headers;
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
+    AddressSet, Ageing, CapturePoint, Cause, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
     Sampled, TableConfig,
 };
 use skua_packet::{Frame, LinkType};
@@ -22,7 +22,7 @@ use super::{
     engine::Engine,
     exporters::{Exporters, Identity, Passed, plain_name},
 };
-use crate::{ProbeError, Watched};
+use crate::{ProbeError, Selection, Watched};
 use headers::Headers;
 
 /// The most streams (agent and sub-agent) whose sequence numbers are followed, and the most
@@ -37,9 +37,9 @@ impl SflowProbe {
     ///
     /// # Errors
     ///
-    /// When that is not possible there.
+    /// When that is not possible there, or the filter is wrong.
     pub fn start(config: ReceiverConfig) -> Result<Self, ProbeError> {
-        let engine = Sflow::new(&config);
+        let engine = Sflow::new(&config)?;
         Self::with_engine(config, engine)
     }
 
@@ -83,6 +83,8 @@ pub struct Sflow {
     exporters: Exporters,
     streams: HashMap<(u16, u32), Sequence>,
     counters: HashMap<(u16, u32), InterfaceSample>,
+    /// By what the samples have of the packets. Their agents have chosen one of N.
+    selection: Selection,
 }
 
 /// The agent of the datagram that is read.
@@ -93,7 +95,7 @@ struct Agent {
 }
 
 impl Sflow {
-    fn new(config: &ReceiverConfig) -> Self {
+    fn new(config: &ReceiverConfig) -> Result<Self, ProbeError> {
         let mut flows = FlowTable::new(&TableConfig {
             max_entries: config.table.max_entries as usize,
             idle_timeout: Some(config.table.idle_timeout),
@@ -101,12 +103,13 @@ impl Sflow {
             seed: config.table.hash_seed,
         });
         flows.remember_interfaces();
-        Self {
+        Ok(Self {
             flows,
             exporters: Exporters::default(),
             streams: HashMap::new(),
             counters: HashMap::new(),
-        }
+            selection: Selection::new(&config.table.filter, 1, 1)?,
+        })
     }
 
     fn latest_counters(&self) -> Vec<InterfaceSample> {
@@ -235,7 +238,8 @@ impl Sflow {
         let (point, joins) = self.exporters.places(&passed, rate);
         let exporters = &self.exporters;
         let may_be = |ifindex| !exporters.counts_egress(agent.number, ifindex);
-        self.flows.sampled(&Sampled {
+        let verdict = self.selection.verdict(&frame, None);
+        let sampled = Sampled {
             point,
             joins: Joins {
                 next: joins.next,
@@ -245,7 +249,15 @@ impl Sflow {
             frame,
             now_ns: agent.now_ns,
             rate,
-        });
+        };
+        match verdict {
+            Ok(None) => {
+                self.flows.sampled(&sampled);
+            }
+            Ok(Some(cause)) => self.flows.leave_out_sampled(&sampled, cause),
+            // The filter means nothing without an Ethernet header.
+            Err(_) => self.flows.leave_out_sampled(&sampled, Cause::NoDecode),
+        }
     }
 
     fn counters_sample(

@@ -41,6 +41,7 @@ flow: {{tunnels: true, idle_timeout: 10m}}
 captures:
   on_demand: true
   startup: [{{gremlin: "g.V().Has('Name','startup-vm2')"}}]
+topology: {{sockets: true}}
 history: {{directory: "{folder}/history"}}
 alerts: {{commands: true}}
 ovs: {{target: "unix:/run/openvswitch/db.sock", openflow: {{enabled: true, interval: 2s}}}}

@@ -284,6 +284,8 @@ section! {
         nftables: bool = true;
         /// switches and ports that interfaces are wired to, as these say by LLDP
         lldp: bool = true;
+        /// open sockets of the host as `Sockets` of its node, at most 4,096, as Skydive's probe socketinfo; off, because each one that opens or closes is a version in the history
+        sockets: bool = false;
     }
 }
 

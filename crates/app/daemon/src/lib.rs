@@ -54,6 +54,7 @@ use skua_process::descriptors;
 use skua_runtime::{
     actions::Actions,
     captures::{dpdk, ovs::Switch, run::LocalRunner},
+    host_sockets,
     query_engine::QueryEngine,
 };
 use skua_server::{
@@ -308,6 +309,11 @@ impl Watch {
             }));
         }
         let host_node = discovery.as_ref().map(|found| found.host_node());
+        if let Some(node) = &host_node
+            && config.topology.sockets
+        {
+            observers.add(host_sockets::observer(graph.clone(), node));
+        }
         dpdk::show(&config.dpdk, &config.host_name(), graph, host_node);
         let database = config.ovs.database()?;
         let switch = Switch::new(database.clone());

@@ -829,7 +829,14 @@ fn encap(body: &mut Reader) -> Option<Action> {
     let arguments = [
         ("HdrSize", int(size)),
         ("PacketType", name.as_str().into()),
-        ("Props", properties.into_iter().collect()),
+        // As Skydive writes none.
+        (
+            "Props",
+            match properties.is_empty() {
+                true => Value::Null,
+                false => properties.into_iter().collect(),
+            },
+        ),
     ];
     Some(Action::with("nx_encap", text, arguments))
 }

@@ -443,7 +443,7 @@ fn expected() -> Vec<(&'static str, &'static str, Json)> {
                     {"PropClass": 4, "Type": 2, "Len": 16, "TlvClass": 8192, "TlvType": 20, "TlvLen": 8,
                      "Value": "/ty6mHZUMhA="},
                 ]}},
-                {"Type": "nx_encap", "Arguments": {"HdrSize": 0, "PacketType": "ethernet", "Props": []}},
+                {"Type": "nx_encap", "Arguments": {"HdrSize": 0, "PacketType": "ethernet", "Props": null}},
             ]),
         ),
         (

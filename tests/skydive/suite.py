@@ -26,13 +26,14 @@ def known():
 
 
 def tests(skydive):
-    """All tests with the file that they are in: those of the binary, and those that need a build tag."""
+    """All tests, with the build tag and the name of the file that they are in."""
     found = collections.OrderedDict()
     for path in sorted((skydive.source / "tests").glob("*_test.go")):
-        text = path.read_text()
+        # Some are commented out.
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
         tag = re.match(r"// \+build (\w+)", text)
         for test in re.findall(r"^func (Test\w+)\(t ", text, re.M):
-            found[test] = tag and tag.group(1)
+            found[test] = (tag and tag.group(1), path.name.removesuffix("_test.go"))
     return found
 
 
@@ -86,16 +87,28 @@ def one(skydive, test, verbose):
     return ("ok", "", took) if passed and "--- PASS" in out else ("FAIL", fault(out), took)
 
 
+def show_areas(areas):
+    """Prints how the tests of each file ended."""
+    head = ("area", "passed", "fails, see suite.tsv", "failed", CANNOT)
+    kinds = (("ok", "ok now"), (FAILS,), ("FAIL",), (CANNOT, "skips itself"))
+    lines = [(area, *(sum(verdict in kind for verdict in verdicts) for kind in kinds)) for area, verdicts in areas]
+    sums = [sum(column) for column in zip(*(line[1:] for line in lines))]
+    for line in [head, *lines, ("all", *sums)]:
+        print(f"{line[0]:16}" + "".join(f"{cell!s:>22}" for cell in line[1:]))
+
+
 def run(skydive, asked):
     verdicts = known()
     wanted = [test for test in asked.tests.split(",") if test]
     wanted = {test if test.startswith("Test") else f"Test{test}" for test in wanted}
     rows, waiting = {}, []
-    for test, tag in tests(skydive).items():
+    areas = collections.defaultdict(list)
+    for test, (tag, area) in tests(skydive).items():
         if test == "TestMain" or wanted and test not in wanted:
             continue
         verdict, cause = verdicts.get(test) or verdicts.get(f"tag {tag}") or ("", "")
-        rows[test] = (test, verdict, cause)
+        rows[test] = (test.removeprefix("Test"), verdict, cause)
+        areas[area].append(test)
         if wanted or verdict != CANNOT:
             waiting.append(test)
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
@@ -111,6 +124,7 @@ def run(skydive, asked):
             rows[test] = (test.removeprefix("Test"), how, why)
             print(f"{how:6} {took:4} s  {test} {table.short(why, 110)}", flush=True)
     table.show(("test", "", "cause"), list(rows.values()))
+    show_areas([(area, [rows[test][1] for test in names]) for area, names in areas.items()])
     ran = [row for row in rows.values() if row[1] in ("ok", "ok now", "FAIL", FAILS)]
     passed = sum(row[1].startswith("ok") for row in ran)
     print(f"{passed} of {len(ran)} that run here pass unmodified")

@@ -242,9 +242,13 @@ fn finish(f: &FlowView<'_>) -> u64 {
 
 /// What UDP carries, or the name of the innermost layer.
 fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
-    if f.record.carries.tunnel().is_none()
-        && let Some(name) = skua_flow::application(&f.record.key)
-    {
+    let named = match f.record.carries.tunnel() {
+        None => skua_flow::application(&f.record.key),
+        // Of type I nothing of ERSPAN is in the packet: it is GRE, as Skydive has it.
+        Some(skua_flow::Tunnel::Erspan) => Some("GRE"),
+        Some(_) => None,
+    };
+    if let Some(name) = named {
         return visit(Leaf::Str(name));
     }
     written_layers(f, &mut |leaf| match leaf {

@@ -43,6 +43,11 @@ pub trait FlowSet: Send + Sync {
     /// The packets that are kept of a flow, by position.
     fn raw_packets(&self, record: &FlowSums) -> Vec<RawPacket>;
 
+    /// How many that are.
+    fn raw_packet_count(&self, record: &FlowSums) -> usize {
+        self.raw_packets(record).len()
+    }
+
     /// From when until when (ns since the Unix epoch) all flows that there ever were are in it, if that is so.
     fn whole(&self) -> Option<(u64, u64)> {
         None
@@ -197,6 +202,14 @@ impl CapturedThen {
     }
 }
 
+impl Flows {
+    /// Packets that are kept of a flow.
+    fn raw_packet_count(&self, flow: &FlowView<'_>) -> usize {
+        let set = self.sets.iter().find(|set| set.owns(flow.place));
+        set.map_or(0, |set| set.raw_packet_count(flow.record))
+    }
+}
+
 impl FlowSource for Flows {
     fn flows(
         &self,
@@ -217,11 +230,19 @@ impl FlowSource for Flows {
                 true => CapturedThen::default(),
                 false => CapturedThen::read(&**past, from, to),
             };
-            past.scan(from, to, &wanted, &mut |flow| match self
-                .is_refined(flow, || captured.has(flow))
-            {
-                true => ControlFlow::Continue(()),
-                false => visit(flow),
+            past.scan(from, to, &wanted, &mut |flow| {
+                if self.is_refined(flow, || captured.has(flow)) {
+                    return ControlFlow::Continue(());
+                }
+                // The history has no packets, but a capture that still runs may have those of the flow.
+                let raw_packets = match flow.place.capture.is_empty() {
+                    true => 0,
+                    false => self.raw_packet_count(flow),
+                };
+                visit(&FlowView {
+                    raw_packets,
+                    ..*flow
+                })
             });
             return Ok(());
         }
@@ -361,6 +382,44 @@ mod tests {
                 })
             });
         }
+    }
+
+    /// As a capture that runs and keeps packets.
+    struct Keeping(Set, usize);
+
+    impl FlowSet for Keeping {
+        fn scan(
+            &self,
+            from: u32,
+            places: u32,
+            wanted: &Wanted,
+            visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+        ) -> Option<u32> {
+            FlowSet::scan(&self.0, from, places, wanted, visit)
+        }
+
+        fn owns(&self, place: &FlowPlace) -> bool {
+            self.0.0.iter().any(|seen| seen.1 == *place)
+        }
+
+        fn raw_packets(&self, _: &FlowSums) -> Vec<RawPacket> {
+            vec![RawPacket::default(); self.1]
+        }
+    }
+
+    #[test]
+    fn flows_of_the_past_have_the_packets_that_a_capture_keeps() {
+        let captured = || Set(vec![seen("eth0", "c", 100)]);
+        let sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(Keeping(captured(), 3))];
+        let flows = Flows::new(sets, Some(Arc::new(captured())), 102_000);
+        let mut kept = Vec::new();
+        flows
+            .flows(FlowLookup::All, Some((0, 102_000)), &mut |flow| {
+                kept.push(flow.get("RawPacketsCaptured"));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(kept, [Some(3.into())]);
     }
 
     impl FlowSet for Set {

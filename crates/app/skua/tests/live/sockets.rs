@@ -188,6 +188,55 @@ fn the_kernels_sums_tell_the_same() {
 }
 
 #[test]
+fn the_node_of_the_host_has_its_sockets_on_request() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let config = std::env::temp_dir().join(format!("lv-{}-metadata.yaml", std::process::id()));
+    std::fs::write(&config, "topology: {sockets: true}\n").unwrap();
+    let args = "--interface x0 --max-entries 1000 --scan-interval 100ms --config";
+    let skua = Skua::run(&wire.near, &format!("{args} {}", config.display()));
+    std::fs::remove_file(&config).unwrap();
+    let bind = || TcpListener::bind("10.7.0.2:7400").unwrap();
+    let listener = wire.near.inside(bind);
+    let connect = || TcpStream::connect("10.7.0.2:7400").unwrap();
+    let far = wire.far.inside(connect);
+    let (accepted, _) = listener.accept().unwrap();
+    // State, other port and process of the sockets at the listener's port.
+    let known = || {
+        let output = crate::lab::skua::command(&wire.near)
+            .args(["query", "G.V().Has('Type', 'host')", "--format", "json"])
+            .env("SKUA_ANALYZER", &skua.address)
+            .output()
+            .unwrap();
+        let hosts: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let sockets = hosts[0]["Metadata"]["Sockets"].as_array().cloned();
+        let ours = sockets.unwrap_or_default().into_iter();
+        ours.filter(|socket| socket["LocalPort"] == 7400)
+            .collect::<Vec<_>>()
+    };
+    let other = far.local_addr().unwrap().port();
+    wait_for("the listener and its connection", || {
+        let known = known();
+        let has = |state: &str, remote: u16| {
+            known.iter().any(|socket| {
+                socket["State"] == state
+                    && socket["RemotePort"] == remote
+                    && socket["Pid"] == std::process::id()
+                    && socket["LocalAddress"] == "10.7.0.2"
+            })
+        };
+        // What changes with each packet is not there: each change would be a version in the history.
+        let still = known.iter().all(|socket| socket["BytesSent"].is_null());
+        (known.len() == 2 && has("LISTEN", 0) && has("ESTABLISHED", other) && still).then_some(())
+    });
+    drop((far, accepted));
+    wait_for("the listener alone", || (known().len() == 1).then_some(()));
+    skua.stop();
+}
+
+#[test]
 fn open_listening_and_refused_sockets_are_shown() {
     if !root_tests() {
         return;

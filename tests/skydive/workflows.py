@@ -1,6 +1,7 @@
 """The workflows that Skydive has within it, given to Skua as files."""
 
 import json
+import socket
 
 import client as clients
 import lab as labs
@@ -29,6 +30,10 @@ def steps(skydive, lab):
     client.step("CheckMTU", lambda: clients.holds(call("CheckMTU", *ends) is True, "not true"))
     answer = client.step("FlowMatrix", lambda: call("FlowMatrix", "", "dot", ""))
     client.step("FlowMatrix: a graph", lambda: clients.holds(str(answer).startswith("digraph"), answer))
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        port = f":{server.getsockname()[1]}"
+        drawn = lambda: labs.wait("the call is not drawn", lambda: port in call("FlowMatrix", "", "dot", ""), 30)
+        client.step("FlowMatrix: who calls whom", drawn)
 
     def validation():
         # The injection goes on while the workflow waits.

@@ -399,11 +399,19 @@ mod tests {
         }
 
         fn owns(&self, place: &FlowPlace) -> bool {
-            self.0.0.iter().any(|seen| seen.1 == *place)
+            self.0.0.iter().any(|seen| *seen.1 == *place)
         }
 
         fn raw_packets(&self, _: &FlowSums) -> Vec<RawPacket> {
-            vec![RawPacket::default(); self.1]
+            let packet = RawPacket {
+                timestamp: 100_000,
+                time_ns: 100 * SECOND,
+                index: 0,
+                length: 60,
+                data: Arc::new([0; 60]),
+                link_type: 1,
+            };
+            vec![packet; self.1]
         }
     }
 

@@ -302,23 +302,31 @@ impl FlowTable {
             })?,
         };
         let flow = object.program(flow)?;
-        let Some(filters) = &self.filters else {
-            return Ok(Some(flow));
-        };
-        let left = object.program(left)?;
         let purpose = match serves {
             Serves::One(_) => Purpose::Namespace,
             Serves::Ours | Serves::Further | Serves::All => Purpose::Any,
         };
-        let program = match self.filter_programs.entry((serves, direction, link)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(FilterProgram::load(
-                filters.of(link)?,
-                self.rung,
-                flow,
-                left,
-                purpose,
-            )?),
+        let program = match (
+            self.filter_programs.entry((serves, direction, link)),
+            &self.filters,
+        ) {
+            (Entry::Occupied(known), _) => known.into_mut(),
+            (Entry::Vacant(place), Some(filters)) => {
+                let (filter, left) = (filters.of(link)?, object.program(left)?);
+                place.insert(FilterProgram::load(filter, self.rung, flow, left, purpose)?)
+            }
+            (Entry::Vacant(_), None) if self.rung != Rung::Socket => return Ok(Some(flow)),
+            (Entry::Vacant(place), None) => {
+                let fits = filter::fits_socket(flow).map_err(|source| KernelError::System {
+                    what: "cannot read the size of a program",
+                    source,
+                })?;
+                if fits {
+                    return Ok(Some(flow));
+                }
+                let all = filter::everything(link)?;
+                place.insert(FilterProgram::before(&all, self.rung, flow, purpose)?)
+            }
         };
         Ok(Some(FilterProgram::as_fd(program)))
     }

@@ -2,11 +2,13 @@
 
 use std::{
     io::{BufRead as _, BufReader},
+    net::UdpSocket,
     process::Stdio,
 };
 
 use serde_json::{Value, json};
 use skua_testkit::access::BEARER;
+use skua_wire::sflow::{CountersHead, DataSource, Header, InterfaceCounters, Writer};
 
 use crate::lab::{
     Flow, Net, SendMode, Sender, Skua, Sum, Wire, root_tests,
@@ -296,7 +298,7 @@ fn what_a_type_cannot_do_is_refused() {
         ask(net, &skua, &args).unwrap_err()
     };
     for (more, why) in [
-        (&["--type", "sflow", "--bpf", "udp"][..], "BPFFilter"),
+        (&["--type", "netflow", "--bpf", "udp"][..], "BPFFilter"),
         (
             &["--type", "netflow", "--samplingrate", "8"],
             "SamplingRate",
@@ -320,6 +322,61 @@ fn what_a_type_cannot_do_is_refused() {
     assert_eq!(capture["UnfitNodes"], 1, "{capture:#}");
     let list = String::from_utf8(ask(net, &skua, &["capture", "list"]).unwrap()).unwrap();
     assert!(list.contains("Open vSwitch"), "{list}");
+}
+
+#[test]
+fn counters_that_come_by_sflow_are_metadata_of_the_node() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let net = &wire.near;
+    let skua = Skua::run(net, "--interface x0");
+    let id = create(net, &skua, NEAR, &["--type", "sflow", "--bpf", "udp"]);
+    wait_active(net, &skua, &id, 1);
+    let capture = object(net, &skua, &["capture", "get", &id]);
+    let port = capture["Nodes"][0]["Port"].as_u64().unwrap() as u16;
+    let socket = net.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let send = |sequence: u32, in_unicast: u32| {
+        let (mut out, agent) = (Vec::new(), "192.0.2.7".parse().unwrap());
+        let header = Header {
+            agent,
+            sub_agent: 0,
+            sequence,
+            uptime_ms: 1_000 * sequence,
+        };
+        let head = CountersHead {
+            sequence,
+            source: DataSource { class: 0, index: 9 },
+        };
+        let interface = InterfaceCounters {
+            in_unicast,
+            ..InterfaceCounters::default()
+        };
+        Writer::new(&mut out, &header).counters_sample(&head, |records| {
+            records.interface(&interface);
+        });
+        socket.send_to(&out, ("127.0.0.1", port)).unwrap();
+    };
+    let shown = || {
+        let nodes = object(net, &skua, &["query", NEAR, "--format", "json"]);
+        nodes[0]["Metadata"]["SFlow"].clone()
+    };
+    let wait = |total: u64, more: u64| {
+        wait_for(&format!("{total} packets"), || {
+            let sflow = shown();
+            let is = |part: &str, n: u64| sflow[part]["IfInUcastPkts"] == n;
+            (is("Metric", total) && is("LastUpdateMetric", more)).then_some(())
+        });
+    };
+    send(1, 10);
+    wait(10, 10);
+    send(2, 17);
+    wait(17, 7);
+    assert_eq!(shown()["IfMetrics"]["9"]["IfInUcastPkts"], 17);
+    ask(net, &skua, &["capture", "delete", &id]).unwrap();
+    wait_for("no counters", || shown().is_null().then_some(()));
+    skua.stop();
 }
 
 #[test]

@@ -431,28 +431,41 @@ __noinline int step_into_child(void)
 	return 1;
 }
 
-/* The flows that a packet carries inside it. `headers` is what its segments repeat. */
+/*
+ * Counts the flow that the level carries, and steps into it; COUNTED_NOT when there is none.
+ * `headers` is what the segments of the packet repeat, `counted` of the level. A function of its
+ * own, as kernels such as 6.1 verify that once, and what is inlined into a loop in each state.
+ */
+__noinline int count_child(context *ctx, __u32 headers, int counted)
+{
+	struct level *l = the_level();
+	__u32 place;
+	__u8 carries;
+
+	if (!l || !l->inner_tunnel)
+		return COUNTED_NOT;
+	carries = l->inner_tunnel | (l->inner_label ? COLD_LABELS : 0);
+	place = l->p.place;
+	if (!step_into_child() || !decode_level(ctx))
+		return COUNTED_NOT;
+	if (counted == COUNTED_LOOK)
+		note_carries(place, carries);
+	l->p.bytes = l->length - l->offset;
+	if (l->p.packets > 1 && headers > l->offset)
+		l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
+	counted = count_level();
+	note(ctx, l, counted);
+	return counted;
+}
+
+/* The flows that a packet carries inside it. */
 static __always_inline void count_children(context *ctx, struct level *l, int counted)
 {
 	const __u32 headers = l->headers;
 	int i;
 
-	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
-		const __u8 carries = l->inner_tunnel | (l->inner_label ? COLD_LABELS : 0);
-		const __u32 place = l->p.place;
-
-		if (!step_into_child() || !decode_level(ctx))
-			return;
-		if (counted == COUNTED_LOOK)
-			note_carries(place, carries);
-		l->p.bytes = l->length - l->offset;
-		if (l->p.packets > 1 && headers > l->offset)
-			l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
-		counted = count_level();
-		if (!counted)
-			return;
-		note(ctx, l, counted);
-	}
+	for (i = 1; i < LEVELS && counted != COUNTED_NOT; i++)
+		counted = count_child(ctx, headers, counted);
 }
 
 /* Any packet: one that decode_fast() does not read, a super-packet, one with something inside. */

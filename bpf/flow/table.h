@@ -366,64 +366,73 @@ static __always_inline struct flow_cold *cold_of(__u32 index)
 	return bpf_map_lookup_elem(&cold_slots, &index);
 }
 
+/*
+ * What few packets add is in functions of their own. Kernels such as 6.1 verify these once, and
+ * what is inlined with each state of what comes before.
+ */
+
 /* Notes the first FIN of a side, the first RST, and how long a SYN waited for that. */
-static __always_inline void note_end(const struct flow_slot *slot, __u32 index,
-				     struct flow_tcp *tcp, const struct packet *p)
+__noinline int note_end(__u32 index, __u32 side, __u32 flags)
 {
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	struct flow_cold *cold = cold_of(index);
-	const __u32 side = p->from_hi & 1;
 	const __u64 now = bpf_ktime_get_ns();
 	__u64 after;
 
-	if (!cold)
-		return;
+	side &= 1;
+	if (!slot || !tcp || !cold)
+		return 0;
 	after = now > slot->first ? (now - slot->first) / NSEC_PER_USEC + 1 : 1;
 	if (after >= COLD_MS) {
 		after = (now - slot->first) / NSEC_PER_MSEC + 1;
 		after = (after < COLD_MS ? after : COLD_MS - 1) | COLD_MS;
 	}
-	if (p->tcp_flags & TCP_FIN && !cold->fin_after[side])
+	if (flags & TCP_FIN && !cold->fin_after[side])
 		cold->fin_after[side] = after;
-	if (!(p->tcp_flags & TCP_RST))
-		return;
+	if (!(flags & TCP_RST))
+		return 0;
 	if (!cold->rst_after)
 		cold->rst_after = after | (side ? COLD_RST_BY_HI : 0);
 	if (tcp->syn && !tcp->synack && !tcp->ack &&
 	    slot->seen & (side ? SEEN_LO_OPENED : SEEN_HI_OPENED))
 		tcp->ack = clamp_ns(now, tcp->syn);
+	return 0;
 }
 
 /* A gap in the sequence numbers of a side. Bytes that do not fit stay at the most. */
-static __always_inline void note_gap(__u32 index, __u32 side, __u32 bytes)
+__noinline int note_gap(__u32 index, __u32 side, __u32 bytes)
 {
 	struct flow_cold *cold = cold_of(index);
 	__u32 sum;
 
+	side &= 1;
 	if (!cold)
-		return;
+		return 0;
 	__sync_fetch_and_add(&cold->skipped[side], 1);
 	sum = cold->skipped_bytes[side];
 	if (bytes > ~sum)
 		bytes = ~sum;
 	__sync_fetch_and_add(&cold->skipped_bytes[side], bytes);
+	return 0;
 }
 
-/* What few packets add: fragments, and the round-trip time of ICMP echo. */
-static __always_inline void count_rare(__u32 index, const struct packet *p)
+/* Counts fragments, and the round-trip time of ICMP echo. */
+__noinline int count_rare(__u32 index, __u32 rare, __u32 packets, __u32 opener)
 {
-	if (p->rare & RARE_FRAGMENT) {
+	if (rare & RARE_FRAGMENT) {
 		struct flow_cold *cold = cold_of(index);
 
 		if (cold)
-			__sync_fetch_and_add(&cold->fragmented, p->packets);
+			__sync_fetch_and_add(&cold->fragmented, packets);
 	}
-	if (p->rare & RARE_ECHO) {
+	if (rare & RARE_ECHO) {
 		struct flow_tcp *echo = bpf_map_lookup_elem(&tcp_slots, &index);
 		const __u64 now = bpf_ktime_get_ns();
 
 		if (!echo)
-			return;
-		if (p->opener == OPENER_SOURCE) {
+			return 0;
+		if (opener == OPENER_SOURCE) {
 			if (!echo->syn)
 				echo->syn = now;
 		} else if (echo->syn) {
@@ -431,6 +440,7 @@ static __always_inline void count_rare(__u32 index, const struct packet *p)
 			echo->syn = 0;
 		}
 	}
+	return 0;
 }
 
 static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p)
@@ -444,7 +454,7 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 	if (!tcp)
 		return;
 	if (flags & (TCP_FIN | TCP_RST))
-		note_end(slot, index, tcp, p);
+		note_end(index, side, flags);
 	if (flags & TCP_SYN) {
 		const bool reply = flags & TCP_ACK;
 		const __u64 precise = bpf_ktime_get_ns();
@@ -545,6 +555,13 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 	       is_closed(slot->seen);
 }
 
+/* What begin_again() did. */
+enum begun {
+	BEGUN_NOT, /* another CPU has, or it is not closed any more */
+	BEGUN,
+	BEGUN_MERGED, /* both connections are in one record */
+};
+
 /* Attempts to restart an entry while other CPUs set bits of it. */
 #define MOST_TRIES 4
 
@@ -558,8 +575,9 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
  * are read: when `first` has not changed after the drain has read the counters, these are of the
  * previous connection only.
  */
-static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
+__noinline int begin_again(__u32 index, __u32 from_hi)
 {
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	struct flow_cold *cold = cold_of(index);
 	struct flow_control *ctl = the_control();
@@ -567,13 +585,11 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 	__u32 seen, tries;
 	__u64 now;
 
-	if (!tcp || !cold || !ctl)
-		return;
+	if (!slot || !tcp || !cold || !ctl)
+		return BEGUN_NOT;
 	ended = bpf_ringbuf_reserve(&ended_flows, sizeof(*ended), 0);
-	if (!ended) {
-		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
-		return;
-	}
+	if (!ended)
+		return BEGUN_MERGED;
 	now = bpf_ktime_get_ns();
 	/* One of two CPUs with such a SYN wins; late packets of the old connection may set bits. */
 	for (tries = 0; tries < MOST_TRIES; tries++) {
@@ -581,13 +597,11 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 		if (!is_closed(seen))
 			break;
 		if (swap_word(&slot->seen, index, seen,
-			      (seen & SEEN_DIRECTIONS) | (p->from_hi ? 0 : SEEN_LO_FIRST)))
+			      (seen & SEEN_DIRECTIONS) | (from_hi ? 0 : SEEN_LO_FIRST)))
 			goto won;
 	}
-	if (tries == MOST_TRIES)
-		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
 	bpf_ringbuf_discard(ended, BPF_RB_NO_WAKEUP);
-	return;
+	return tries == MOST_TRIES ? BEGUN_MERGED : BEGUN_NOT;
 won:
 	ended->slot = *slot;
 	ended->slot.seen = seen;
@@ -601,13 +615,13 @@ won:
 	ended->slot.sent[1].bytes = count_anew(&slot->sent[1].bytes);
 	__builtin_memset(tcp, 0, sizeof(*tcp));
 	__builtin_memset(cold, 0, sizeof(*cold));
-	set_carrier(slot, p);
 #ifdef SKUA_PACKETS
 	slot->kept = 0;
 #endif
 	bpf_ringbuf_submit(ended, BPF_RB_NO_WAKEUP);
 	__sync_fetch_and_add(&ctl->ended, 1);
 	call_for_ended(ctl);
+	return BEGUN;
 }
 
 /* Counts the packet in its flow, or by cause when the table is full. Returns enum counted. */
@@ -623,8 +637,14 @@ static __always_inline int count_packet(struct packet *p)
 	p->index = 0;
 #endif
 	slot = find_slot(p, &index, &fresh);
-	if (slot && !fresh && ports_used_again(slot, p))
-		begin_again(slot, index, p);
+	if (slot && !fresh && ports_used_again(slot, p)) {
+		const int begun = begin_again(index, p->from_hi);
+
+		if (begun == BEGUN)
+			set_carrier(slot, p);
+		else if (begun == BEGUN_MERGED)
+			count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
+	}
 	if (!slot) {
 		count_cause(point_of(&p->key), p->direction,
 			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL
@@ -648,7 +668,7 @@ static __always_inline int count_packet(struct packet *p)
 	if (p->is_tcp)
 		track_tcp(slot, index, p);
 	if (p->rare)
-		count_rare(index, p);
+		count_rare(index, p->rare, p->packets, p->opener);
 #ifdef SKUA_PACKETS
 	number_packet(slot, p);
 #endif

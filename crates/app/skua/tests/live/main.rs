@@ -21,6 +21,7 @@ mod lake;
 mod large_answers;
 mod links;
 mod namespaces;
+mod networks;
 mod once;
 mod own_lines;
 mod queries;

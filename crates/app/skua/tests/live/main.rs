@@ -6,6 +6,7 @@
 mod access;
 mod actions;
 mod addresses;
+mod answers;
 mod behaviour;
 mod captures;
 mod collect;

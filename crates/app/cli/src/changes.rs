@@ -33,6 +33,9 @@ pub struct ChangesArguments {
     /// Until this moment [default: now]
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
+    /// Processes, too, which begin and end all the time
+    #[arg(long)]
+    pub processes: bool,
     /// How to print
     #[arg(
         short,
@@ -321,7 +324,8 @@ pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
         (Some((until, _)), _) => (ask(&format!("G.At(\"{until}\")"))?, Value::Null),
         (None, None) => (ask("G")?, Value::Null),
     };
-    let found = differences(&Graph::of(&before), &Graph::of(&after), &ended);
+    let mut found = differences(&Graph::of(&before), &Graph::of(&after), &ended);
+    found.retain(|change| arguments.processes || change["type"] != "process");
     let none = found.is_empty();
     let mut lines = Vec::new();
     let now = unix_ms();

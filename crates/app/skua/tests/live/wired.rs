@@ -361,15 +361,15 @@ fn learned(asked: &Asked<'_>) {
 
 /// What the script says that it sent is where it has to be.
 fn flows(asked: &Asked<'_>, said: &str) {
-    let sent: Vec<(u64, &str)> = said
+    let sent: Vec<(&str, u64, &str)> = said
         .lines()
         .map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            (words[3].parse().unwrap(), *words.last().unwrap())
+            (words[1], words[3].parse().unwrap(), words[words.len() - 1])
         })
         .collect();
     assert!(sent.len() >= 3, "{said}");
-    for (number, to) in &sent {
+    for (from, number, to) in &sent {
         let of = format!("G.Flows().Has('Network.B', '{to}', 'Transport.B', 9)");
         let number = *number;
         // Everywhere the same number, and nothing else.
@@ -384,7 +384,7 @@ fn flows(asked: &Asked<'_>, said: &str) {
             },
             || BTreeSet::from([number]),
         );
-        // Whose the address is.
+        // Whose the MAC addresses are: each station's on the way.
         asked.same(
             &format!("{of}.Out().Dedup().Values('IfIndex')"),
             |answer| {
@@ -393,17 +393,7 @@ fn flows(asked: &Asked<'_>, said: &str) {
                     .map(Value::to_string)
                     .collect::<BTreeSet<_>>()
             },
-            || {
-                let owners = MACHINES.iter().flat_map(|machine| {
-                    let all = asked.lab.json(machine, "ip -j addr show");
-                    let own = list(&all)
-                        .iter()
-                        .filter(|link| list(&link["addr_info"]).iter().any(|a| a["local"] == *to));
-                    own.map(|link| link["ifindex"].to_string())
-                        .collect::<Vec<_>>()
-                });
-                owners.collect()
-            },
+            || stations(asked.lab, from, to),
         );
     }
     // From web through its cable, over the bridge, through the tunnel.
@@ -452,6 +442,31 @@ fn switch(asked: &Asked<'_>) {
     captured_bridge(asked);
 }
 
+/// Numbers of the interfaces that packets from a machine to an address are sent to, one router after the other, as `ip` knows them.
+fn stations(lab: &Lab, from: &str, to: &str) -> BTreeSet<String> {
+    let (mut machine, mut found) = (from, BTreeSet::new());
+    loop {
+        let route = lab.json(machine, &format!("ip -j route get {to}"));
+        let next = route[0]["gateway"].as_str().unwrap_or(to).to_owned();
+        machine = MACHINES
+            .into_iter()
+            .find(|machine| {
+                let links = lab.json(machine, "ip -j addr show");
+                let owns = |link: &&Value| {
+                    let addresses = list(&link["addr_info"]);
+                    addresses.iter().any(|address| address["local"] == *next)
+                };
+                let own = list(&links).iter().find(owns);
+                found.extend(own.map(|link| link["ifindex"].to_string()));
+                own.is_some()
+            })
+            .unwrap();
+        if next == to {
+            return found;
+        }
+    }
+}
+
 /// OpenFlow rules are those of the switch, with its counters.
 fn rules(asked: &Asked<'_>) {
     let lab = asked.lab;
@@ -479,10 +494,11 @@ fn rules(asked: &Asked<'_>) {
     );
     // What has passed the bridge's first rule: `n_packets=12,`.
     let counted = || {
-        let text = ofctl("dump-flows priority=0");
+        let text = ofctl("dump-flows");
         let packets = text
-            .split("n_packets=")
-            .nth(1)
+            .lines()
+            .find(|line| line.contains(" priority=0 "))
+            .and_then(|line| line.split("n_packets=").nth(1))
             .and_then(|text| text.split(',').next());
         packets.and_then(|packets| packets.parse::<u64>().ok())
     };

@@ -293,6 +293,15 @@ fn differences(before: &Graph, after: &Graph, ended: &Value) -> Vec<Value> {
 pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
     let (since, since_ago) = moment(&arguments.since)?;
     let until = arguments.until.as_deref().map(moment).transpose()?;
+    if let (Some((_, Some(to))), Some(from)) = (&until, since_ago)
+        && from <= *to
+    {
+        bail!(
+            "--until {} is not after --since {}",
+            arguments.until.as_deref().unwrap_or_default(),
+            arguments.since
+        );
+    }
     if arguments.output == OutputFormat::Csv {
         bail!("changes cannot be printed as CSV: use table or json");
     }
@@ -311,7 +320,7 @@ pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
                 ask(&format!("G.At(NOW, {seconds}).V().HasKey(\"@DeletedAt\")"))?,
             )
         }
-        (Some((until, Some(to))), Some(from)) if from > *to => {
+        (Some((until, Some(to))), Some(from)) => {
             let seconds = ((from - to) as u64).max(1);
             (
                 ask(&format!("G.At(\"{until}\")"))?,
@@ -320,7 +329,6 @@ pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
                 ))?,
             )
         }
-        (Some((_, Some(_))), Some(_)) => bail!("--until is before --since"),
         (Some((until, _)), _) => (ask(&format!("G.At(\"{until}\")"))?, Value::Null),
         (None, None) => (ask("G")?, Value::Null),
     };

@@ -52,7 +52,9 @@ pub fn readable(name: &str, value: &str, zone: fn(i64) -> i32) -> String {
     }
     if let Ok(number) = value.parse::<u64>() {
         return match last {
-            "duration" | "age" | "rtt" | "handshake_rtt" | "server_rtt" | "client_rtt" => time(number),
+            "duration" | "age" | "rtt" | "handshake_rtt" | "server_rtt" | "client_rtt" => {
+                time(number)
+            }
             "srtt" | "rttvar" | "min_rtt" => nanoseconds(number.saturating_mul(1_000)),
             "bytes" => format!("{} ({number})", bytes(number)),
             "bits_per_second" => bit_rate(number as f64),

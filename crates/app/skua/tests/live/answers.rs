@@ -119,6 +119,13 @@ fn links_changes_and_services_of_late() {
         &host,
         &format!("changes --since yesterday --analyzer {}", skua.address),
     );
+    let early = format!("changes --until 1h --analyzer {}", skua.address);
+    let early = output(&host, &early);
+    let said = String::from_utf8_lossy(&early.stderr);
+    assert!(
+        said.contains("--until 1h is not after --since 10m"),
+        "{said}"
+    );
     let err = String::from_utf8_lossy(&wrong.stderr);
     assert!(
         err.contains("neither a time ago like 10m nor a moment"),

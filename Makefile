@@ -8,7 +8,7 @@ SHIPPED = target/shipped/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb dist image test test-release test-kernels test-arm64 test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers test-skydive bench-addresses bench-drain \
+.PHONY: help needs build run release deb dist image test test-release test-kernels test-arm64 test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction bench-networks test-lake test-peers test-skydive bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots film record clean
 
@@ -105,6 +105,8 @@ test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, Clic
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --profile shipped --quiet -p skua-kafka --example reduction
+bench-networks: ## what it costs to say whose addresses are (ARGS="COUNTRIES.mmdb SYSTEMS.mmdb")
+	@$(CARGO) run --profile shipped --quiet -p skua-flow --example networks -- $(ARGS)
 bench-addresses: ## cost of the address set per packet
 	@$(CARGO) build --profile shipped --quiet -p skua-probe --example flow_hook
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'

@@ -38,10 +38,17 @@ try {
   await page.locator(".aside .chart canvas").waitFor();
   await page.getByRole("button", { name: "Fit" }).click();
   await until("rates", async () => (await (await fetch(`${skua.url}api/map`)).json()).Rates.length > 0);
-  await picture("map");
   await page.emulateMedia({ colorScheme: "dark" });
   await picture("map-dark");
   await page.emulateMedia({ colorScheme: "light" });
+  // The path of a conversation, whose steps have numbers.
+  await go("flows?filter=tcp+and+host+10.99.3.2");
+  await page.locator("table.grid tbody tr").first().click();
+  await page.getByRole("button", { name: "Show path on map" }).click();
+  await page.getByRole("button", { name: "Clear path" }).waitFor();
+  await page.getByRole("button", { name: "Fit" }).click();
+  await page.locator(".notice").first().waitFor({ state: "detached" });
+  await picture("map");
   await go("flows?filter=tcp+or+udp");
   await page.locator("table.grid tbody tr").nth(8).waitFor();
   await page.locator("table.grid tbody tr").first().click();

@@ -14,6 +14,10 @@ export interface Flow {
     container?: string;
     pod?: string;
     unit?: string;
+    country?: string;
+    asn?: number;
+    organization?: string;
+    network?: string;
   };
   b: {
     address: string;
@@ -24,6 +28,10 @@ export interface Flow {
     container?: string;
     pod?: string;
     unit?: string;
+    country?: string;
+    asn?: number;
+    organization?: string;
+    network?: string;
   };
   ab: {
     packets: number;
@@ -98,6 +106,7 @@ export interface Flow {
   service?: {
     side?: string;
     by?: string;
+    port_name?: string;
   };
   sampling?: number;
   rate: {
@@ -115,12 +124,20 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["a.container", "A.Container"],
   ["a.pod", "A.Pod"],
   ["a.unit", "A.Unit"],
+  ["a.country", "A.Country"],
+  ["a.asn", "A.ASN"],
+  ["a.organization", "A.Organization"],
+  ["a.network", "A.Network"],
   ["b.process", "B.Process"],
   ["b.pid", "B.PID"],
   ["b.user", "B.User"],
   ["b.container", "B.Container"],
   ["b.pod", "B.Pod"],
   ["b.unit", "B.Unit"],
+  ["b.country", "B.Country"],
+  ["b.asn", "B.ASN"],
+  ["b.organization", "B.Organization"],
+  ["b.network", "B.Network"],
   ["ab.packets", "Metric.ABPackets"],
   ["ab.bytes", "Metric.ABBytes"],
   ["ba.packets", "Metric.BAPackets"],
@@ -163,6 +180,7 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tunnel.id", "Network.ID"],
   ["tunnel.parent", "ParentUUID"],
   ["service.by", "Service.Rule"],
+  ["service.port_name", "Service.PortName"],
 ];
 
 export interface Socket {

@@ -35,6 +35,8 @@ const TITLES: Record<string, string> = {
   ifindex: "interface index",
   community_id: "Community ID",
   pid: "PID",
+  asn: "autonomous system",
+  port_name: "name of the port",
   tcp: "TCP",
   rtt: "round-trip time",
   handshake_rtt: "handshake round trip",
@@ -47,7 +49,7 @@ const TITLES: Record<string, string> = {
   mss: "maximum segment size",
   last: "last packet",
 };
-const NS = /^(duration|age|(handshake|server|client)_rtt)$/;
+const NS = /^(duration|age|rtt|(handshake|server|client)_rtt)$/;
 const US = /^(srtt|rttvar|min_rtt|.*_us)$/;
 
 const title = (key: string) => TITLES[key] ?? plain(key.replace(/_us$/, "").replace(/^(ab|ba)_/, (side) => `${side === "ab_" ? "A to B" : "B to A"}: `).replaceAll("_", " "));
@@ -62,7 +64,7 @@ export function readable(key: string, value: unknown): string {
     if (NS.test(key)) return span(value);
     if (key === "protocol") return PROTOCOLS[value] ?? `IP protocol ${value}`;
     if (key === "ethertype") return `${ETHERTYPES[value] ?? "EtherType"} (0x${value.toString(16).padStart(4, "0")})`;
-    if (/^(port|pid|ifindex|netns|id|code|type|errno)$/.test(key)) return String(value);
+    if (/^(port|pid|ifindex|netns|id|code|type|errno|asn)$/.test(key)) return String(value);
     return Number.isInteger(value) ? exact(value) : String(value);
   }
   if (typeof value === "string") {

@@ -22,4 +22,8 @@ export const KEYS: [string, string][] = [
   ["unit:", "systemd unit of either side: unit:nginx.service"],
   ["user:", "user of either side's process: user:root"],
   ["pid:", "process identifier of either side: pid:4711"],
+  ["country:", "country of either side's address, by a file of `networks`: country:DE"],
+  ["asn:", "autonomous system of either side, by a file of `networks`: asn:3320"],
+  ["organization:", "who runs the autonomous system of either side: organization:*telekom*"],
+  ["network:", "range of your own with either side's address, by a file of `networks`: network:office"],
 ];

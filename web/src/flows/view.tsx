@@ -97,6 +97,16 @@ interface Sum {
   last: string;
 }
 
+/** Titles of what conversations are summed up by. */
+const SUMMED: Record<string, string> = {
+  process: "Process",
+  container: "Container",
+  service: "Service",
+  country: "Country",
+  as: "Autonomous system",
+  network: "Network",
+};
+
 export function FlowsView() {
   const { params } = route.value;
   const by = at.value === null ? param("by") : "";
@@ -120,6 +130,9 @@ export function FlowsView() {
             <option value="process">by process</option>
             <option value="container">by container</option>
             <option value="service">by service</option>
+            <option value="country">by country</option>
+            <option value="as">by autonomous system</option>
+            <option value="network">by network</option>
           </select>
         </label>
         <label class="check">
@@ -415,7 +428,7 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
             <Columns widths={SUM_WIDTHS} />
             <thead>
               <tr>
-                <th scope="col">{by === "service" ? "Service" : by === "process" ? "Process" : "Container"}</th>
+                <th scope="col">{SUMMED[by] ?? by}</th>
                 <th scope="col">{by === "service" ? "Port" : "Place"}</th>
                 <th scope="col" class="number">Flows</th>
                 <th scope="col" class="number">Active</th>

@@ -68,7 +68,7 @@ skua run
 
   GET /api/flows       conversations, one JSON object a line
                        ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&offset=N
-                       &active=true&since=NS&format=json|csv&by=process|container|service
+                       &active=true&since=NS&format=json|csv&by=process|container|service|country|as|network
                        of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
   GET /api/sql         rows of the lake, in builds with SQL: ?statement=SELECT&since=…&until=…&limit=N
   GET /api/sockets     sockets, one JSON object a line
@@ -207,6 +207,10 @@ enum FlowsBy {
     Process,
     Container,
     Service,
+    Country,
+    #[serde(alias = "asn")]
+    As,
+    Network,
     /// No sums: each conversation at each interface.
     Point,
 }
@@ -217,6 +221,9 @@ impl FlowsBy {
             Self::Process => Some(groups::By::Process),
             Self::Container => Some(groups::By::Container),
             Self::Service => Some(groups::By::Service),
+            Self::Country => Some(groups::By::Country),
+            Self::As => Some(groups::By::As),
+            Self::Network => Some(groups::By::Network),
             Self::Point => None,
         }
     }
@@ -245,7 +252,7 @@ struct AllFlowsParameters {
     since: Option<String>,
     /// How lines are written, `json` or `csv`; json when left out
     format: Option<String>,
-    /// Sums instead of each conversation: `process`, `container` or `service`; `point` for each conversation at each interface that has
+    /// Sums instead of each conversation: `process`, `container`, `service`, `country`, `as` or `network`; `point` for each conversation at each interface that has
     /// seen it; of the lake up to six fields, separated by commas
     by: Option<String>,
     /// Of the lake: before this moment, or this long ago

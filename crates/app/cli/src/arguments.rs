@@ -46,7 +46,7 @@ pub struct FlowsArguments {
     /// Only conversations that have not ended
     #[arg(long)]
     pub active: bool,
-    /// Sums by process, container or service instead of each conversation; point: each conversation at
+    /// Sums by process, container, service, country, as or network instead of each conversation; point: each conversation at
     /// each interface; with --since sums by up to six fields (docs/lake.md)
     #[arg(long, value_name = "WHAT,…")]
     pub by: Option<String>,
@@ -133,6 +133,10 @@ pub struct ReplayArguments {
     /// Exit with status 1 if the file is damaged or cut off; the readable part is printed anyway
     #[arg(long)]
     pub strict: bool,
+    /// YAML configuration; of it only `networks` counts, the files that say whose addresses are [default:
+    /// /etc/skua.yaml if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -44,6 +44,10 @@ pub enum Command {
     Sockets(crate::sockets::SocketsArguments),
     /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
+    /// Show which links lose packets, by conversations that were counted at both ends
+    Links(crate::links::LinksArguments),
+    /// Show what has changed in the topology between two moments
+    Changes(crate::changes::ChangesArguments),
     /// Query the topology and its flows in Gremlin
     Query(crate::query::QueryArguments),
     /// Capture on the nodes that a query selects, now and later

@@ -109,6 +109,7 @@ fn capture(
     config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;
+    config.networks.follow();
     let mut session = Session::start(&config, RECORDS, None, Observers::default())?;
     if duration.is_none() && io::stderr().is_terminal() {
         eprintln!(

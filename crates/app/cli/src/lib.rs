@@ -11,6 +11,7 @@ pub mod agents;
 pub mod alert;
 pub mod arguments;
 pub mod capture;
+pub mod changes;
 #[cfg(test)]
 mod columns;
 pub mod command_line;
@@ -25,6 +26,7 @@ pub mod flows;
 pub mod health;
 pub mod injection;
 pub mod lake;
+pub mod links;
 pub mod query;
 pub mod replay;
 pub mod shell;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::bail;
-use skua_config::{addresses, arguments::SummaryFormat};
+use skua_config::{Config, addresses, arguments::SummaryFormat};
 use skua_file::CaptureFile;
 use skua_flow::{AddressSet, FlowTable, Query, TableConfig, View};
 use skua_output::{OutputFormat, Printer};
@@ -28,6 +28,12 @@ const TABLE_SEED: u64 = 1;
 const SAMPLING_SEED: u32 = 1;
 
 pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    match (Config::load(arguments.config.as_deref()), &arguments.config) {
+        (Ok(config), _) => config.networks.follow(),
+        (Err(error), Some(_)) => return Err(error),
+        // Nobody asked for that file, and perhaps it is not ours to read.
+        (Err(error), None) => tracing::warn!("{error:#}; records do not say whose addresses are"),
+    }
     if arguments.file == Path::new("-") {
         let (reader, _) = compressed::reader(io::stdin().lock())?;
         return run(arguments, CaptureFile::new("standard input", reader)?);

@@ -13,6 +13,7 @@ mod describe;
 pub mod dpdk;
 pub mod export;
 pub mod lake;
+pub mod networks;
 mod section;
 pub mod sockets;
 mod startup;
@@ -39,6 +40,7 @@ use crate::{
     dpdk::Dpdk,
     export::ExportSettings,
     lake::LakeSettings,
+    networks::NetworkSettings,
     section::{Key, Section as _, section},
     sockets::{IoNice, Sockets},
     steer::SteerSettings,
@@ -69,6 +71,7 @@ section! {
         history: History;
         export: ExportSettings;
         lake: LakeSettings;
+        networks: NetworkSettings;
         collector: Collector;
         injection: InjectionSettings;
         alerts: AlertSettings;

@@ -256,6 +256,7 @@ impl Drop for Storage {
 impl Storage {
     /// Before discovery starts: elements that existed when the earlier process ended exist again.
     fn open(config: &mut Config) -> anyhow::Result<Self> {
+        config.networks.follow();
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
         let kept = HistoryWriter::open(&mut config.history, &graph, &observers)?.map(Arc::new);

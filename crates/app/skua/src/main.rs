@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Command::Flows(flows) => skua_cli::flows::flows(&flows),
         Command::Sockets(sockets) => skua_cli::sockets::sockets(&sockets),
         Command::Services(services) => skua_cli::sockets::services(&services),
+        Command::Links(links) => skua_cli::links::show(&links),
+        Command::Changes(changes) => skua_cli::changes::show(&changes),
         Command::Query(query) => skua_cli::query::query(&query),
         Command::Capture(capture) => skua_cli::capture::capture(&capture),
         Command::Tap(arguments) => skua_cli::tap::tap(&arguments),

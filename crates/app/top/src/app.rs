@@ -74,7 +74,7 @@ pub enum Effect {
 }
 
 /// What flows are summed up by.
-pub const GROUPINGS: [&str; 3] = ["process", "service", "container"];
+pub const GROUPINGS: [&str; 5] = ["process", "service", "container", "country", "as"];
 
 /// The state of the view.
 #[derive(Debug)]

@@ -52,7 +52,9 @@ pub fn readable(name: &str, value: &str, zone: fn(i64) -> i32) -> String {
     }
     if let Ok(number) = value.parse::<u64>() {
         return match last {
-            "duration" | "age" | "handshake_rtt" | "server_rtt" | "client_rtt" => time(number),
+            "duration" | "age" | "rtt" | "handshake_rtt" | "server_rtt" | "client_rtt" => {
+                time(number)
+            }
             "srtt" | "rttvar" | "min_rtt" => nanoseconds(number.saturating_mul(1_000)),
             "bytes" => format!("{} ({number})", bytes(number)),
             "bits_per_second" => bit_rate(number as f64),
@@ -123,6 +125,7 @@ mod tests {
         let of = |name, value| readable(name, value, |_| 0);
         assert_eq!(of("duration", "1500000000"), "1.5s");
         assert_eq!(of("tcp.handshake_rtt", "12000000"), "12.0 ms");
+        assert_eq!(of("rtt", "21602"), "22 us");
         assert_eq!(of("ab.bytes", "15000"), "14.6 KiB (15000)");
         assert_eq!(of("rate.bits_per_second", "8000000.0"), "8.0 Mbit/s");
         assert_eq!(of("tcp.ab_flags", "SPA"), "SYN PSH ACK");

@@ -1,4 +1,4 @@
-//! `skua flows --by`: conversations summed up by process, container or service.
+//! `skua flows --by`: conversations summed up by process, container, service, or what files say of addresses.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -33,15 +33,23 @@ pub enum By {
     Container,
     /// What is called: service, protocol and port
     Service,
+    /// Country of the address, by a file of `networks`
+    Country,
+    /// Autonomous system of the address
+    #[value(name = "as", alias = "asn")]
+    As,
+    /// Range of your own with the address
+    Network,
 }
 
 impl By {
     /// The one of a name.
     pub fn named(name: &str) -> anyhow::Result<Self> {
         let mut all = Self::value_variants().iter().copied();
+        let name = if name == "asn" { "as" } else { name };
         all.find(|by| by.name() == name).with_context(|| {
             format!(
-                "cannot sum up by \"{name}\": process, container or service, or point for each interface alone; with --since 1h, of the lake, \
+                "cannot sum up by \"{name}\": process, container, service, country, as or network, or point for each interface alone; with --since 1h, of the lake, \
                  by up to six of more fields"
             )
         })
@@ -53,6 +61,9 @@ impl By {
             Self::Process => "process",
             Self::Container => "container",
             Self::Service => "service",
+            Self::Country => "country",
+            Self::As => "as",
+            Self::Network => "network",
         }
     }
 }
@@ -91,6 +102,8 @@ struct Key<'a> {
     /// Protocol and port of a service; its address when nobody knows more.
     service: Option<(u8, u16)>,
     address: Option<IpAddr>,
+    /// Number of an autonomous system.
+    asn: Option<u32>,
 }
 
 /// The record of a group.
@@ -120,7 +133,7 @@ pub const FIELDS: &[Field] = &[
         Text,
         "",
         "",
-        "`process`, `container` or `service`",
+        "`process`, `container`, `service`, `country`, `as` or `network`",
         |g| Value::Text(g.by),
     ),
     Field::new(
@@ -128,7 +141,7 @@ pub const FIELDS: &[Field] = &[
         Text,
         "",
         "",
-        "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address",
+        "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address; `AS` and its number, then its name, of an autonomous system",
         |g| Value::Text(&g.name),
     ),
     Field::new(
@@ -300,12 +313,31 @@ fn groups(page: &[FlowCopy], by: By, filter: &FlowFilter) -> Vec<Group> {
         }
         let field = match by {
             By::Container => SideField::Container,
-            _ => SideField::Process,
+            By::Country => SideField::Country,
+            By::As => SideField::Asn,
+            By::Network => SideField::Network,
+            By::Process | By::Service => SideField::Process,
         };
+        if matches!(by, By::Country | By::As | By::Network) {
+            let known = [&record.key.lo, &record.key.hi]
+                .map(|address| of_address(by, record.key.ip(address)));
+            let unknown = known.iter().all(Option::is_none);
+            let [lo, hi] = known;
+            let has =
+                |key: Option<Key<'static>>, lo| key.filter(|_| filter.has_side(flow, lo, field));
+            sides(
+                &mut groups,
+                flow,
+                by,
+                [has(lo, true), has(hi, false)],
+                unknown,
+            );
+            continue;
+        }
         let unowned = parties.iter().all(|party| party.pid == 0);
-        let mut sides = [true, false].into_iter();
+        let mut which = [true, false].into_iter();
         let keys = parties.map(|party| {
-            let lo = sides.next().unwrap_or_default();
+            let lo = which.next().unwrap_or_default();
             if party.pid == 0 || !filter.has_side(flow, lo, field) {
                 return None;
             }
@@ -329,32 +361,7 @@ fn groups(page: &[FlowCopy], by: By, filter: &FlowFilter) -> Vec<Group> {
                 },
             })
         });
-        let mut add = |key, lo| {
-            let group = groups.entry(key).or_insert_with(|| Group {
-                by: by.name(),
-                ..Group::default()
-            });
-            group.add(record, rate, lo);
-        };
-        match keys {
-            [None, None] if !unowned => {}
-            [None, None] => add(
-                Key {
-                    name: UNKNOWN,
-                    ..Key::default()
-                },
-                record.lo_first,
-            ),
-            [Some(lo), Some(hi)] if lo == hi => add(lo, record.lo_first),
-            [lo, hi] => {
-                if let Some(lo) = lo {
-                    add(lo, true);
-                }
-                if let Some(hi) = hi {
-                    add(hi, false);
-                }
-            }
-        }
+        sides(&mut groups, flow, by, keys, unowned);
     }
     groups
         .into_iter()
@@ -364,13 +371,68 @@ fn groups(page: &[FlowCopy], by: By, filter: &FlowFilter) -> Vec<Group> {
                     Some((_, port)) => SocketAddr::new(address, port).to_string(),
                     None => address.to_string(),
                 },
-                None => key.name.to_owned(),
+                None => match key.asn {
+                    Some(asn) => format!("AS{asn} {}", key.name).trim_end().to_owned(),
+                    None => key.name.to_owned(),
+                },
             },
             place: key.place.to_owned(),
             port: key.service.map(|(_, port)| port),
             ..group
         })
         .collect()
+}
+
+/// Adds a conversation to the groups of its sides, to one without a name when nothing is known of either.
+fn sides<'a>(
+    groups: &mut HashMap<Key<'a>, Group>,
+    flow: &FlowCopy,
+    by: By,
+    keys: [Option<Key<'a>>; 2],
+    unknown: bool,
+) {
+    let (record, rate) = (&flow.record, flow.rate());
+    let mut add = |key, lo| {
+        let group = groups.entry(key).or_insert_with(|| Group {
+            by: by.name(),
+            ..Group::default()
+        });
+        group.add(record, rate, lo);
+    };
+    match keys {
+        [None, None] if !unknown => {}
+        [None, None] => add(
+            Key {
+                name: UNKNOWN,
+                ..Key::default()
+            },
+            record.lo_first,
+        ),
+        [Some(lo), Some(hi)] if lo == hi => add(lo, record.lo_first),
+        [lo, hi] => {
+            if let Some(lo) = lo {
+                add(lo, true);
+            }
+            if let Some(hi) = hi {
+                add(hi, false);
+            }
+        }
+    }
+}
+
+/// What files say of an address, as a group.
+fn of_address(by: By, address: Option<IpAddr>) -> Option<Key<'static>> {
+    let known = skua_networks::of(address?);
+    let (name, asn) = match by {
+        By::Country => (known.country, None),
+        By::As => (known.organization, known.asn),
+        _ => (known.network, None),
+    };
+    (asn.is_some() || (by != By::As && !name.is_empty())).then(|| Key {
+        name,
+        asn,
+        ..Key::default()
+    })
 }
 
 /// The service of a conversation, and whether it is `lo`.
@@ -523,6 +585,9 @@ pub fn printer(by: By, format: OutputFormat) -> Printer {
         By::Process => &PROCESSES,
         By::Container => &CONTAINERS,
         By::Service => &SERVICES,
+        By::Country => &COUNTRIES,
+        By::As => &SYSTEMS,
+        By::Network => &NETWORKS,
     };
     Printer::new(format, columns, header, false)
 }
@@ -590,6 +655,9 @@ const fn columns(title: &'static str) -> [Column; 10] {
 const PROCESSES: [Column; 10] = columns("PROCESS");
 const CONTAINERS: [Column; 10] = columns("CONTAINER");
 const SERVICES: [Column; 10] = columns("SERVICE");
+const COUNTRIES: [Column; 10] = columns("COUNTRY");
+const SYSTEMS: [Column; 10] = columns("AUTONOMOUS SYSTEM");
+const NETWORKS: [Column; 10] = columns("NETWORK");
 
 /// The chapter on groups of `docs/records.md`.
 pub fn documentation() -> String {
@@ -599,6 +667,7 @@ pub fn documentation() -> String {
 const DOCUMENTATION: &str = "\
 With `skua flows --by` conversations are summed up: those that are in the history. One between two
 processes of this host is counted with both, as each sees it. A conversation that several interfaces see
-is counted once: of each direction the most that one of them counted.
+is counted once: of each direction the most that one of them counted. By country, autonomous system or network
+a conversation counts with each side that files know; `(unknown)` has those of which they know neither.
 
 ";

@@ -1,4 +1,4 @@
-//! Whether a conversation meets conditions. Nothing here allocates: conditions are asked of each record under the lock
+//! Whether a conversation meets conditions. Nothing here allocates (but the first question what files say of an address): conditions are asked of each record under the lock
 //! of the state.
 
 use std::{
@@ -110,6 +110,11 @@ impl Subject<'_> {
         record.key.ip(address)
     }
 
+    /// What files say of the address of a side. Only the first question about an address allocates.
+    fn known(&self, a: bool) -> skua_networks::Known {
+        self.address(a).map(skua_networks::of).unwrap_or_default()
+    }
+
     /// Whether a side has what is asked for.
     fn side(&self, a: bool, field: SideField, test: &Test) -> bool {
         let (record, owner) = (self.line.record, self.owner(a));
@@ -137,6 +142,10 @@ impl Subject<'_> {
             SideField::Container => test.holds_text(owner.container),
             SideField::Pod => test.holds_text(owner.pod),
             SideField::Unit => test.holds_text(owner.unit),
+            SideField::Country => test.holds_text(self.known(a).country),
+            SideField::Asn => test.holds_number(self.known(a).asn.map(f64::from)),
+            SideField::Organization => test.holds_text(self.known(a).organization),
+            SideField::Network => test.holds_text(self.known(a).network),
         }
     }
 

@@ -23,6 +23,14 @@ pub enum SideField {
     Pod,
     /// Its systemd unit.
     Unit,
+    /// Country of its address.
+    Country,
+    /// Its autonomous system.
+    Asn,
+    /// Who runs that.
+    Organization,
+    /// Range of the user with its address.
+    Network,
 }
 
 /// Which side.
@@ -100,7 +108,7 @@ const fn of(
 }
 
 /// The keys that are offered; fields of the record are keys by their paths, too.
-pub const KEYS: [Described; 20] = [
+pub const KEYS: [Described; 24] = [
     of(
         "process",
         Key::Side(Side::Any, SideField::Process),
@@ -211,6 +219,30 @@ pub const KEYS: [Described; 20] = [
         "process identifier of either side",
         "pid:4711",
     ),
+    of(
+        "country",
+        Key::Side(Side::Any, SideField::Country),
+        "country of either side's address, by a file of `networks`",
+        "country:DE",
+    ),
+    of(
+        "asn",
+        Key::Side(Side::Any, SideField::Asn),
+        "autonomous system of either side, by a file of `networks`",
+        "asn:3320",
+    ),
+    of(
+        "organization",
+        Key::Side(Side::Any, SideField::Organization),
+        "who runs the autonomous system of either side",
+        "organization:*telekom*",
+    ),
+    of(
+        "network",
+        Key::Side(Side::Any, SideField::Network),
+        "range of your own with either side's address, by a file of `networks`",
+        "network:office",
+    ),
 ];
 
 /// What stands before a key of a side, and which side that is.
@@ -259,7 +291,7 @@ impl Key {
     pub fn kind(self) -> Kind {
         match self {
             Self::Side(_, SideField::Address) => Kind::Address,
-            Self::Side(_, SideField::Port | SideField::Pid) | Self::Vlan => {
+            Self::Side(_, SideField::Port | SideField::Pid | SideField::Asn) | Self::Vlan => {
                 Kind::Number(Unit::None)
             }
             Self::Rate => Kind::Number(Unit::Rate),

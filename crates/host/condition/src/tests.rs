@@ -73,6 +73,36 @@ fn error(text: &str) -> String {
 }
 
 #[test]
+fn what_files_say_of_addresses_is_asked() {
+    assert!(!holds("country:DE"));
+    let parse =
+        |text: &str| std::sync::Arc::new(skua_networks::Ranges::parse(text.as_bytes()).unwrap());
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../networks/tests/files/maxmind-asn.mmdb"
+    );
+    let database = skua_networks::Database::new(std::fs::read(file).unwrap()).unwrap();
+    let ranges = vec![parse("10.0.0.0/30,two of us")];
+    skua_networks::install(skua_networks::Networks {
+        databases: vec![database.into()],
+        ranges,
+        ..Default::default()
+    });
+    for text in [
+        "network:\"two of us\"",
+        "network:two*",
+        "server.network:*us",
+        "asn:\"\" -asn:64500",
+        "country: organization:",
+    ] {
+        assert!(holds(text), "{text}");
+    }
+    for text in ["network:us", "asn:1-9", "country:*e", "organization:*x*"] {
+        assert!(!holds(text), "{text}");
+    }
+}
+
+#[test]
 fn each_key_is_asked_of_the_conversation() {
     for text in [
         "",

@@ -118,6 +118,7 @@ const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
+const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
@@ -177,6 +178,14 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("A.Pod").column("a_pod"),
     Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, true).unit))
         .is(Known).key("A.Unit").column("a_unit"),
+    Field::new("a.country", String, "", NO_FILE, "country of its address, by ISO 3166-1: two letters", |l| Value::nonempty(known(l, true).country))
+        .key("A.Country").column("a_country"),
+    Field::new("a.asn", Integer32, "", NO_FILE, "number of the autonomous system with its address", |l| Value::or_absent(known(l, true).asn, |asn| Value::Integer(asn.into())))
+        .key("A.ASN").column("a_asn"),
+    Field::new("a.organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(known(l, true).organization))
+        .key("A.Organization").column("a_organization"),
+    Field::new("a.network", String, "", NO_FILE, "name of the smallest range with its address, by the files of `networks.ranges`", |l| Value::nonempty(known(l, true).network))
+        .key("A.Network").column("a_network"),
     Field::new("b.address", String, "", "", "address of the other side", |l| address(&l.record.key, l.record.b().0))
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
@@ -197,6 +206,14 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("B.Pod").column("b_pod"),
     Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, false).unit))
         .is(Known).key("B.Unit").column("b_unit"),
+    Field::new("b.country", String, "", NO_FILE, "country of its address, by ISO 3166-1: two letters", |l| Value::nonempty(known(l, false).country))
+        .key("B.Country").column("b_country"),
+    Field::new("b.asn", Integer32, "", NO_FILE, "number of the autonomous system with its address", |l| Value::or_absent(known(l, false).asn, |asn| Value::Integer(asn.into())))
+        .key("B.ASN").column("b_asn"),
+    Field::new("b.organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(known(l, false).organization))
+        .key("B.Organization").column("b_organization"),
+    Field::new("b.network", String, "", NO_FILE, "name of the smallest range with its address, by the files of `networks.ranges`", |l| Value::nonempty(known(l, false).network))
+        .key("B.Network").column("b_network"),
     Field::new("ab.packets", Integer, "packets", "", "packets on the wire from `a` to `b`",
         |l| Value::Integer(l.record.ab().packets))
         .is(Sum).key("Metric.ABPackets").column("ab_packets"),
@@ -372,6 +389,9 @@ const AFTER_TCP: &[Field] = &[
     Field::new("service.by", String, "", NO_SERVICE, "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
         |l| match l.record.service { Some(service) => Value::Text(service.by.name()), None => Value::Absent })
         .is(Known).key("Service.Rule").column("service_by"),
+    Field::new("service.port_name", String, "", "its side is not known, or its port has no name", "name of its port, in the file `networks.services`: `https`",
+        |l| Value::nonempty(port_name(l)))
+        .key("Service.PortName").no_column("`server_port` has the port"),
     Field::new("sampling", Integer32, "", "all packets counted", "one in this many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
         .is(Greatest).own_key("Sampling").own_column("sampling"),
@@ -386,6 +406,23 @@ const AFTER_TCP: &[Field] = &[
 /// A value that only flows have, and that may be missing.
 fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
     Value::or_absent(value, |value| Value::Other(some(value)))
+}
+
+/// What files say of the address of `a`, or of `b`.
+fn known(line: &FlowLine<'_>, a: bool) -> skua_networks::Known {
+    let record = line.record;
+    let (address, _) = if a { record.a() } else { record.b() };
+    let address = record.key.ip(address);
+    address.map(skua_networks::of).unwrap_or_default()
+}
+
+/// The name of the service's port.
+fn port_name(line: &FlowLine<'_>) -> &'static str {
+    let key = &line.record.key;
+    line.record.service.map_or("", |service| {
+        let port = if service.lo { key.lo_port } else { key.hi_port };
+        skua_networks::port(key.proto, u16::from_be_bytes(port))
+    })
 }
 
 /// The owner of `a`, or of `b`.

@@ -189,6 +189,20 @@ fn either(
     [A, B].into_iter().any(|side| show(&party(f, side), visit))
 }
 
+/// The same of what files say of both addresses.
+fn of_address(
+    f: &FlowView<'_>,
+    visit: &mut Visit<'_>,
+    show: fn(&skua_networks::Known, &mut Visit<'_>) -> bool,
+) -> bool {
+    let addresses = [f.record.a(), f.record.b()];
+    let mut known = addresses
+        .into_iter()
+        .filter_map(|(address, _)| f.record.key.ip(address))
+        .map(skua_networks::of);
+    known.any(|known| show(&known, visit))
+}
+
 fn user(party: &ConversationOwner<'_>, visit: &mut Visit<'_>) -> bool {
     match (party.user, party.uid) {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
@@ -324,6 +338,13 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
         "Container" => |f, v| either(f, v, |p, v| text(v, p.container)),
         "Pod" => |f, v| either(f, v, |p, v| text(v, p.pod)),
         "Unit" => |f, v| either(f, v, |p, v| text(v, p.unit)),
+        "Country" => |f, v| of_address(f, v, |known, v| text(v, known.country)),
+        "ASN" => |f, v| {
+            of_address(f, v, |known, v| {
+                known.asn.is_some_and(|asn| int(v, asn.into()))
+            })
+        },
+        "Organization" => |f, v| of_address(f, v, |known, v| text(v, known.organization)),
         "Service.Side" => |f, v| {
             f.record.service.is_some_and(|service| {
                 let a = service.lo == f.record.lo_first;

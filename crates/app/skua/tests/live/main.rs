@@ -6,6 +6,7 @@
 mod access;
 mod actions;
 mod addresses;
+mod answers;
 mod behaviour;
 mod captures;
 mod collect;
@@ -21,6 +22,7 @@ mod lake;
 mod large_answers;
 mod links;
 mod namespaces;
+mod networks;
 mod once;
 mod own_lines;
 mod queries;

@@ -10,7 +10,7 @@ mod tree;
 
 use serde_json::Value;
 
-pub use edges::EDGES;
+pub use edges::{EDGES, LATELY};
 pub use events::EVENTS;
 pub use flows::FLOW_COLUMNS;
 pub use groups::{GROUPS, PROCESSES};

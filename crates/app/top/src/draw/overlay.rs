@@ -34,7 +34,7 @@ s, S          next and previous order; r reverses it
               for the others a part of a line
 Esc           remove the filter
 e             flows: show those that have ended, too
-b             flows: sums by process, by service, by container, each flow
+b             flows: sums by process, service, container, country, AS
 C             choose columns
 x, X          write the rows to a file, as JSON or CSV
 space         freeze and continue

@@ -7,6 +7,7 @@ use crate::{
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
+use std::path::Path;
 
 const SEED: u64 = 0x5eed;
 
@@ -280,9 +281,64 @@ fn community_ids_are_those_of_the_specification() {
     );
 }
 
+/// Files that say something of addresses for documentation, and of port 80 alone: no other test has these.
+fn follow_files() {
+    let networks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../networks/tests/files");
+    let own = std::env::temp_dir().join(format!("skua-flow-networks-{}", std::process::id()));
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(
+        own.join("ranges.csv"),
+        "198.51.100.0/24,site \"north\"\n203.0.113.0/24,south\n",
+    )
+    .unwrap();
+    std::fs::write(own.join("services"), "www 2000/tcp\n").unwrap();
+    skua_networks::follow(&skua_networks::Files {
+        databases: [
+            "maxmind-country.mmdb",
+            "maxmind-asn.mmdb",
+            "ipinfo-lite.mmdb",
+        ]
+        .map(|name| networks.join(name))
+        .into(),
+        ranges: vec![own.join("ranges.csv")],
+        services: Some(own.join("services")),
+    });
+    std::fs::remove_dir_all(&own).unwrap();
+}
+
+#[test]
+fn records_say_whose_addresses_are() {
+    follow_files();
+    let store = records(&[client(SYN, 1, b"")]);
+    let mut record = *store.iter().next().unwrap();
+    for address in [&mut record.key.lo, &mut record.key.hi] {
+        address[12..].copy_from_slice(&[198, 51, 100, 1]);
+    }
+    record.service = Some(Service {
+        lo: true,
+        by: ServiceRule::Kernel,
+    });
+    record.key.lo_port = 2_000u16.to_be_bytes();
+    let json = serde_json::to_value(record.line("eth0")).unwrap();
+    for side in ["a", "b"] {
+        let side = &json[side];
+        assert_eq!(side["country"], "DE");
+        assert_eq!(side["asn"], 64_500);
+        assert_eq!(side["organization"], "Example, \"North\"");
+        assert_eq!(side["network"], "site \"north\"");
+    }
+    assert_eq!(json["service"]["port_name"], "www");
+    let mut row = Vec::new();
+    fields::write_csv_row(&mut row, &record.line("eth0")).unwrap();
+    let row = String::from_utf8(row).unwrap();
+    let quoted = r#",DE,64500,"Example, ""North""","site ""north""","#;
+    assert_eq!(row.matches(quoted).count(), 2, "{row}");
+}
+
 /// Every field, in JSON as in CSV.
 #[test]
 fn csv_has_the_fields_of_json() {
+    follow_files();
     let all = [
         vec![there(b""), back(b"x")],
         vec![
@@ -314,6 +370,13 @@ fn csv_has_the_fields_of_json() {
                 record.tcp.fin_ns = [NOON, NOON];
                 record.tcp.skipped = [1, 2];
                 record.tcp.skipped_bytes = [1_448, 9];
+            }
+            if record.key.network() == crate::Network::V4 && record.key.proto == 6 {
+                // Names with commas are another test's.
+                record.key.lo[12..].copy_from_slice(&[203, 0, 113, 200]);
+                record.key.hi = [0; 16];
+                record.key.hi[12..].copy_from_slice(&[203, 0, 113, 201]);
+                record.key.lo_port = 2_000u16.to_be_bytes();
             }
             record.end = Some(EndReason::Evicted);
             record.service = Some(Service {

@@ -160,6 +160,10 @@ fn side_field(field: SideField) -> &'static str {
         SideField::Container => "container",
         SideField::Pod => "pod",
         SideField::Unit => "unit",
+        SideField::Country => "country",
+        SideField::Asn => "asn",
+        SideField::Organization => "organization",
+        SideField::Network => "network",
     }
 }
 

@@ -80,6 +80,14 @@ impl Rows<'_> {
         }
     }
 
+    fn is_known(&self, row: usize, column: usize) -> bool {
+        let missing = match &self.columns[column] {
+            Data::Texts(_) => NO_TEXT.into(),
+            _ => NULL,
+        };
+        self.number(row, column) != missing
+    }
+
     fn count(&self, row: usize, column: usize) -> u64 {
         self.number(row, column).max(0).cast_unsigned()
     }
@@ -285,10 +293,18 @@ impl<'q> Execution<'q> {
             }
             return;
         }
-        // Sides with a known owner; without any, the conversation counts once.
+        // Sides with a known owner, or of whose address files say something; without any, the conversation counts once.
         let owners = question.by.iter().any(Field::is_owner);
-        let known =
-            Side::BOTH.map(|side| !owners || rows.number(row, side.column(flow::A_PID)) != NULL);
+        let mut of_address = question.by.iter().filter_map(Field::of_address).peekable();
+        let files = of_address.peek().is_some();
+        let of_address: Vec<usize> = of_address.collect();
+        let known = Side::BOTH.map(|side| {
+            (!owners || rows.number(row, side.column(flow::A_PID)) != NULL)
+                && (!files
+                    || of_address
+                        .iter()
+                        .any(|of_a| rows.is_known(row, side.column(*of_a))))
+        });
         let sides: Vec<Side> = match known {
             [false, false] => vec![server.unwrap_or(Side::A)],
             known => {

@@ -296,7 +296,7 @@ fn what_a_type_cannot_do_is_refused() {
         ask(net, &skua, &args).unwrap_err()
     };
     for (more, why) in [
-        (&["--type", "sflow", "--bpf", "udp"][..], "BPFFilter"),
+        (&["--type", "netflow", "--bpf", "udp"][..], "BPFFilter"),
         (
             &["--type", "netflow", "--samplingrate", "8"],
             "SamplingRate",

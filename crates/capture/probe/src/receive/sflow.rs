@@ -5,7 +5,7 @@ mod headers;
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
+    AddressSet, Ageing, CapturePoint, Cause, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
     Sampled, TableConfig,
 };
 use skua_packet::{Frame, LinkType};
@@ -22,7 +22,7 @@ use super::{
     engine::Engine,
     exporters::{Exporters, Identity, Passed, plain_name},
 };
-use crate::{ProbeError, Watched};
+use crate::{ProbeError, Selection, Watched};
 use headers::Headers;
 
 /// The most streams (agent and sub-agent) whose sequence numbers are followed, and the most
@@ -37,9 +37,9 @@ impl SflowProbe {
     ///
     /// # Errors
     ///
-    /// When that is not possible there.
+    /// When that is not possible there, or the filter is wrong.
     pub fn start(config: ReceiverConfig) -> Result<Self, ProbeError> {
-        let engine = Sflow::new(&config);
+        let engine = Sflow::new(&config)?;
         Self::with_engine(config, engine)
     }
 
@@ -80,6 +80,8 @@ pub struct InterfaceSample {
 /// Counts the samples of sFlow datagrams.
 pub struct Sflow {
     flows: FlowTable,
+    /// Of samples, each by the beginning of its packet.
+    selection: Selection,
     exporters: Exporters,
     streams: HashMap<(u16, u32), Sequence>,
     counters: HashMap<(u16, u32), InterfaceSample>,
@@ -93,7 +95,11 @@ struct Agent {
 }
 
 impl Sflow {
-    fn new(config: &ReceiverConfig) -> Self {
+    fn new(config: &ReceiverConfig) -> Result<Self, ProbeError> {
+        // Who sends has sampled already.
+        let mut selection = Selection::new(&config.table.filter, 1, 1)?;
+        // Not every expression has a meaning without a link layer; then no such packet matches.
+        let _ = selection.prepare(LinkType::RawIp);
         let mut flows = FlowTable::new(&TableConfig {
             max_entries: config.table.max_entries as usize,
             idle_timeout: Some(config.table.idle_timeout),
@@ -101,12 +107,13 @@ impl Sflow {
             seed: config.table.hash_seed,
         });
         flows.remember_interfaces();
-        Self {
+        Ok(Self {
             flows,
+            selection,
             exporters: Exporters::default(),
             streams: HashMap::new(),
             counters: HashMap::new(),
-        }
+        })
     }
 
     fn latest_counters(&self) -> Vec<InterfaceSample> {
@@ -233,6 +240,15 @@ impl Sflow {
             knows_interfaces,
         };
         let (point, joins) = self.exporters.places(&passed, rate);
+        if !matches!(self.selection.verdict(&frame, None), Ok(None)) {
+            let rate = u64::from(rate);
+            let all = skua_flow::Counters {
+                packets: rate,
+                bytes: rate.saturating_mul(frame.wire_len.into()),
+            };
+            self.flows.count(point, Cause::Filtered, all);
+            return;
+        }
         let exporters = &self.exporters;
         let may_be = |ifindex| !exporters.counts_egress(agent.number, ifindex);
         self.flows.sampled(&Sampled {

@@ -188,6 +188,7 @@ export interface Socket {
   state: string;
   process?: string;
   pid?: number;
+  ns_pid?: number;
   user?: string;
   executable?: string;
   container?: string;
@@ -243,6 +244,7 @@ export interface Socket {
 export const SOCKET_KEYS: readonly (readonly [string, string])[] = [
   ["process", "Name"],
   ["pid", "Pid"],
+  ["ns_pid", "NSPid"],
   ["user", "User"],
   ["container", "Container"],
   ["pod", "Pod"],

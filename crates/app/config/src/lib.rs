@@ -289,6 +289,31 @@ section! {
         lldp: bool = true;
         /// open sockets of the host as `Sockets` of its node, at most 4,096, as Skydive's probe socketinfo; off, because each one that opens or closes is a version in the history
         sockets: bool = false;
+        libvirt: Libvirt;
+        instances: Instances;
+    }
+}
+
+section! {
+    /// Domains of libvirt in the graph; needs topology.guests.
+    Libvirt {
+        /// folder in which libvirt keeps the state of running domains; empty: none
+        status: String = "/run/libvirt/qemu".into();
+        /// folder in which libvirt keeps the definitions of domains; empty: none
+        definitions: String = "/etc/libvirt/qemu".into();
+    }
+}
+
+section! {
+    /// Settings of containers of LXD and Incus in the graph; needs topology.containers.
+    Instances {
+        /// sockets of LXD, a list; empty: it is not asked
+        lxd: Vec<String> = vec![
+            "/var/lib/lxd/unix.socket".into(),
+            "/var/snap/lxd/common/lxd/unix.socket".into(),
+        ];
+        /// sockets of Incus, a list; empty: it is not asked
+        incus: Vec<String> = vec!["/var/lib/incus/unix.socket".into()];
     }
 }
 

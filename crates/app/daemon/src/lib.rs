@@ -17,6 +17,7 @@
 
 pub mod arguments;
 
+use std::path::PathBuf;
 use std::{
     io::{IsTerminal as _, Write as _},
     path::Path,
@@ -38,7 +39,10 @@ use skua_control::{
     Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
-use skua_discover::{Discovery, DiscoveryConfig, HostFile, HostMetadata, InventoryConfig};
+use skua_discover::{
+    Discovery, DiscoveryConfig, HostFile, HostMetadata, InstanceSockets, InventoryConfig,
+    LibvirtFolders,
+};
 use skua_export::{export::Export, services::ServiceGraph};
 use skua_fleet::{
     agent::uplink::{Uplink, UplinkSources},
@@ -559,6 +563,10 @@ fn host_metadata(config: &Config) -> anyhow::Result<HostMetadata> {
         .map_err(|error| anyhow::anyhow!("agent.{error}"))
 }
 
+fn paths(texts: &[String]) -> Vec<PathBuf> {
+    texts.iter().map(PathBuf::from).collect()
+}
+
 /// Fills the graph; without discovery it stays empty.
 fn discover(
     config: &Config,
@@ -577,6 +585,14 @@ fn discover(
             programs: config.topology.bpf,
             nftables: config.topology.nftables,
             lldp: config.topology.lldp,
+        },
+        libvirt: LibvirtFolders {
+            status: (&*config.topology.libvirt.status).into(),
+            definitions: (&*config.topology.libvirt.definitions).into(),
+        },
+        instances: InstanceSockets {
+            lxd: paths(&config.topology.instances.lxd),
+            incus: paths(&config.topology.instances.incus),
         },
         ..DiscoveryConfig::default()
     };

@@ -473,6 +473,31 @@ fn the_address_set_applies() {
 }
 
 #[test]
+fn a_filter_judges_samples_and_what_it_leaves_out_is_counted() {
+    let start = |expression: &str| {
+        let mut config = config();
+        config.table.filter = expression.into();
+        SflowProbe::start(config)
+    };
+    // As Skydive's workflows write it: also behind a VLAN tag.
+    let probe = start("(udp and dst port 53) or (vlan and udp and dst port 53)").unwrap();
+    let sender = Sender::to(probe.address());
+    sender.send(&sample(1, &head(3, 3, 4, 10), &request()));
+    sender.send(&sample(2, &head(4, 4, 3, 10), &reply()));
+    // Too short to say.
+    sender.send(&sample(3, &head(3, 3, 4, 10), &request()[..20]));
+    let (updates, account) = finish(probe, 3);
+    let [update] = updates[..] else {
+        panic!("{updates:?}");
+    };
+    assert_eq!(update.lo_sent, Counters::new(10, 1_020));
+    assert_eq!(update.hi_sent, Counters::default());
+    let left_out = (Cause::Filtered, "filtered", Counters::new(20, 2_220));
+    assert_eq!(account.causes(), [left_out]);
+    assert!(start("udp port").is_err());
+}
+
+#[test]
 fn what_the_kernel_drops_is_counted() {
     let mut config = config();
     config.queue_bytes = 4_096;

@@ -28,6 +28,10 @@ pub struct DiscoveryConfig {
     pub max_forwarding: usize,
     /// Further kinds of nodes.
     pub inventory: InventoryConfig,
+    /// Where libvirt has its domains.
+    pub libvirt: LibvirtFolders,
+    /// Where LXD and Incus answer.
+    pub instances: InstanceSockets,
     /// What the configuration says of the host.
     pub host_metadata: HostMetadata,
     /// Queue for notifications of one namespace until they are read, in bytes. The kernel allocates it only
@@ -50,6 +54,45 @@ pub struct InventoryConfig {
     pub nftables: bool,
     /// Switches and ports that interfaces are wired to (LLDP).
     pub lldp: bool,
+}
+
+/// Folders of libvirt's QEMU driver; an empty one is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibvirtFolders {
+    /// Running domains with their state, as libvirt needs them after a restart.
+    pub status: PathBuf,
+    /// Definitions of domains that are kept.
+    pub definitions: PathBuf,
+}
+
+impl Default for LibvirtFolders {
+    fn default() -> Self {
+        Self {
+            status: "/run/libvirt/qemu".into(),
+            definitions: "/etc/libvirt/qemu".into(),
+        }
+    }
+}
+
+/// Sockets of the APIs of LXD and Incus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceSockets {
+    /// Of LXD.
+    pub lxd: Vec<PathBuf>,
+    /// Of Incus.
+    pub incus: Vec<PathBuf>,
+}
+
+impl Default for InstanceSockets {
+    fn default() -> Self {
+        Self {
+            lxd: vec![
+                "/var/lib/lxd/unix.socket".into(),
+                "/var/snap/lxd/common/lxd/unix.socket".into(),
+            ],
+            incus: vec!["/var/lib/incus/unix.socket".into()],
+        }
+    }
 }
 
 /// Metadata of the host's node that the configuration says.
@@ -133,6 +176,8 @@ impl Default for DiscoveryConfig {
             max_neighbours: 1_000,
             max_forwarding: 1_000,
             inventory: InventoryConfig::default(),
+            libvirt: LibvirtFolders::default(),
+            instances: InstanceSockets::default(),
             host_metadata: HostMetadata::default(),
             queue_bytes: skua_link::MONITOR_QUEUE,
         }

@@ -130,7 +130,11 @@ fn an_interface_is_wired_to_what_it_hears() {
     has(&port, "LLDP.PortIDType", "Interface Name");
     has(&port, "LLDP.PVID", 42);
     has(&port, "MTU", 1_518);
-    has(&port, "LLDP.VLANNames.Name", "blue");
+    has(
+        &port,
+        "LLDP.VLANNames.Name",
+        Value::List([Value::from("blue")].into()),
+    );
     // Two ports of one switch, and nothing at the interfaces that sent.
     let (same, _) = wired(&lab, &near, "n1", "eth8");
     assert_eq!(same.id, switch.id);

@@ -3,7 +3,7 @@
 use skua_flow::{ConversationOwner, FlowRecord, Ownership};
 use skua_probe::{ProbeError, SocketProbe, WatchedNamespace};
 use skua_socket::{
-    FoundSocket, HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, PairUpdate,
+    FoundSocket, HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, PairUpdate, Pids,
     ServiceSide, SocketLine, SocketLosses, SocketRecord, SocketStore, SocketStoreConfig,
     SocketUpdate,
 };
@@ -37,7 +37,14 @@ impl Sockets {
         let aggregate = config.aggregate;
         Self {
             store: SocketStore::new(config),
-            owners: Owners::new(OwnersConfig::default()),
+            owners: Owners::new(OwnersConfig {
+                // sock_diag's are found in /proc.
+                pids: match fallback.is_empty() {
+                    true => Pids::of_kernel(),
+                    false => Pids::of_proc(),
+                },
+                ..OwnersConfig::default()
+            }),
             losses: SocketLosses::default(),
             hooks: probe.hooks(),
             probe: probe.describe(),
@@ -166,6 +173,7 @@ impl SocketCopy {
             executable: owner
                 .and_then(|o| o.executable.as_deref())
                 .unwrap_or_default(),
+            ns_pid: owner.map_or(0, |o| o.ns_pid),
             service: self.service,
         }
     }

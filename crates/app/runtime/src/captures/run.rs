@@ -184,7 +184,7 @@ fn misfit(capture: &Capture) -> Option<&'static str> {
     let listens = exported || kind == T::PcapSocket;
     let chooses = !exported || kind == T::OvsSflow;
     if matches!(kind, T::Netflow | T::OvsNetflow) && !capture.bpf_filter.is_empty() {
-        return Some("BPFFilter: no packets come that could be filtered");
+        return Some("BPFFilter: no packets come, only what others have counted");
     }
     if !chooses && capture.sampling_rate != 1 {
         return Some("SamplingRate: who sends chooses it");

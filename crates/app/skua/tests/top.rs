@@ -308,7 +308,8 @@ fn flows_are_filtered_summed_up_and_written_by_keys_and_clicks() {
     top.wait_for("sums", |screen| {
         screen.contains("NAME") && screen.contains("row 1 of")
     });
-    top.press("bbb");
+    // By service, container, country, autonomous system, and not at all.
+    top.press("bbbbb");
     top.shows(&ours);
     top.press("e");
     top.wait_for("ended ones, too", |screen| {

@@ -8,9 +8,9 @@ SHIPPED = target/shipped/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb image test test-release test-kernels test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction test-lake test-peers bench-addresses bench-drain \
+.PHONY: help needs build run release deb dist image test test-release test-kernels test-arm64 test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction bench-networks test-lake test-peers test-skydive bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
-	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots clean
+	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots film record clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-22s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,12 +37,16 @@ release: needs ## one statically linked file: target/dist/skua
 	@web/build
 	@packaging/release
 
+dist: needs ## all that a release has, for x86-64 and arm64: archives, .deb, .rpm, image, install script, formula, in target/dist
+	@web/build
+	@packaging/dist $(PROFILE)
+
 deb: release ## Debian package: target/dist/skua_VERSION_amd64.deb
 	@packaging/deb
 
 ENGINE ?= $(shell command -v podman || echo docker)
 image: release ## container image skua:VERSION, by podman or docker
-	@$(ENGINE) build --quiet --file packaging/Containerfile \
+	@packaging/progress "skua: building the image" $(ENGINE) build --quiet --file packaging/Containerfile \
 		--tag skua:$$(target/dist/skua --version | cut -d ' ' -f 2) --tag skua:latest target/dist
 
 test: NEEDS = tests
@@ -58,6 +62,10 @@ test-kernels: NEEDS = tests
 test-kernels: needs ## the privileged tests on every kernel of the matrix (about 30 minutes; ARGS=5.10,6.12 for these, 7 minutes)
 	@tests/all kernels $(ARGS)
 
+test-arm64: ## the program for arm64 in an emulated machine with Debian's kernel for arm64 (needs a cross-compiler; minutes)
+	@[ -e target/dist/aarch64/skua ] || packaging/release shipped aarch64
+	@tests/arm64/run
+
 test-kafka: NEEDS = kafka
 test-kafka: needs ## the sink kafka:// and a real broker; agent, collector and broker are killed (about 3 minutes)
 	@tests/kafka/run
@@ -68,7 +76,7 @@ test-stream: needs ## the stream job on a real Flink, beside the same in process
 
 lint: ## format and clippy
 	@$(CARGO) fmt --check
-	@$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@packaging/progress "skua: lints" $(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 
 fuzz: ## fuzz the parsers for a minute each
 	@fuzz/run 60
@@ -90,10 +98,15 @@ bench-lake: ## the lake: rows written per second beside DuckDB and Arrow, bytes 
 test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collectors get, as far as they are installed (seconds)
 	@$(CARGO) build --quiet -p skua
 	@tests/peers/run
+test-skydive: ## Skydive's own client and functional tests, which you have built, against skua (tests/skydive/run --help says how)
+	@$(CARGO) build --quiet -p skua
+	@tests/skydive/run $(ARGS)
 test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic
 	@$(CARGO) run --profile shipped --quiet -p skua-kafka --example reduction
+bench-networks: ## what it costs to say whose addresses are (ARGS="COUNTRIES.mmdb SYSTEMS.mmdb")
+	@$(CARGO) run --profile shipped --quiet -p skua-flow --example networks -- $(ARGS)
 bench-addresses: ## cost of the address set per packet
 	@$(CARGO) build --profile shipped --quiet -p skua-probe --example flow_hook
 	@$(MAKE) -C bench addresses ARGS='$(ARGS)'
@@ -134,6 +147,10 @@ bench-console: needs $(SHIPPED) ## the web page with 5,000 nodes and 50,000 flow
 
 screenshot: $(SKUA) ## the pictures in docs/images
 	@docs/images/screenshot
+film: $(SKUA) ## docs/images/top.svg: skua top in the lab, moving
+	@docs/lab/record --run docs/images/film
+record: $(SKUA) ## run the commands of docs/tutorial.md and docs/trial.md in the lab, and write what they print there
+	@docs/lab/record docs/tutorial.md docs/trial.md
 screenshots: NEEDS = tests
 screenshots: needs $(SKUA) ## the pictures of the web page in docs/pictures
 	@SKUA=$(SKUA) tests/console/run pictures.mjs

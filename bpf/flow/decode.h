@@ -14,14 +14,18 @@
 #define ETHERTYPE_TEB		 0x6558 /* transparent Ethernet bridging */
 #define ETHERTYPE_MPLS		 0x8847
 #define ETHERTYPE_MPLS_MULTICAST 0x8848
+#define ETHERTYPE_ERSPAN	 0x88be /* types I and II */
+#define ETHERTYPE_ERSPAN_III	 0x22eb
 #define VLAN_PRESENT		 0x1000
 #define VLAN_ID			 0x0fff
 
 #define PORT_VXLAN	 4789
 #define PORT_VXLAN_LINUX 8472
 #define PORT_GENEVE	 6081
+#define PORT_MPLS	 6635
 
 #define LABELS 8 /* MPLS labels stepped over */
+#define TAGS   4 /* VLAN tags stepped over, of which two are in the key as they are */
 #define LEVELS 3 /* parent, child, grandchild */
 
 #ifdef SKUA_XDP
@@ -49,8 +53,9 @@ struct level {
 	__u32 headers;	/* what each segment of a super-packet carries: up to the transport payload
 			 */
 	__u32 inner;	/* offset of the next level */
-	__u32 inner_id; /* VNI, GRE key, label */
-	__u16 stripped; /* VLAN that the card stripped: 0 or VLAN_PRESENT | VID */
+	__u32 inner_id; /* VNI, GRE key, label, session of ERSPAN */
+	__u32 inner_label; /* as packet.label of the next level */
+	__u16 stripped;	   /* VLAN that the card stripped: 0 or VLAN_PRESENT | VID */
 	__u8 start;
 	__u8 inner_start;
 	__u8 inner_tunnel; /* enum flow_tunnel, 0: no next level */
@@ -241,8 +246,10 @@ static __always_inline void look_into_mpls(context *ctx, struct level *l, __u32 
 {
 	const __u32 entry = bottom_label(ctx, &offset);
 
-	if (entry)
-		set_inner(l, TUNNEL_MPLS, offset, START_IP, entry >> 12);
+	if (!entry)
+		return;
+	set_inner(l, TUNNEL_MPLS, offset, START_IP, entry >> 12);
+	l->inner_label = entry >> 12 | COLD_LABEL;
 }
 
 static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 offset, __u16 port)
@@ -250,6 +257,10 @@ static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 o
 	__u8 header[8];
 	__u32 id;
 
+	if (port == PORT_MPLS) { /* RFC 7510 */
+		look_into_mpls(ctx, l, offset);
+		return;
+	}
 	if (port != PORT_VXLAN && port != PORT_VXLAN_LINUX && port != PORT_GENEVE)
 		return;
 	if (load(ctx, offset, header, sizeof(header)) < 0)
@@ -270,6 +281,42 @@ static __always_inline void look_into_udp(context *ctx, struct level *l, __u32 o
 			set_inner(l, TUNNEL_GENEVE, next, START_ETHERNET, id);
 		else if (ethertype == ETHERTYPE_IPV4 || ethertype == ETHERTYPE_IPV6)
 			set_inner(l, TUNNEL_GENEVE, next, START_IP, id);
+	}
+}
+
+/* The header of ERSPAN before a mirrored packet, draft-foschiano-erspan-03. */
+static __always_inline void look_into_erspan(context *ctx, struct level *l, __u32 offset,
+					     __u16 ethertype, bool sequence)
+{
+	__be16 header[6];
+	__u16 last;
+	__u32 id;
+
+	/* Type I has no header, and GRE no sequence number before it. */
+	if (ethertype == ETHERTYPE_ERSPAN && !sequence) {
+		set_inner(l, TUNNEL_ERSPAN, offset, START_ETHERNET, 0);
+		return;
+	}
+	if (load(ctx, offset, header, 8) < 0)
+		return;
+	id = bpf_ntohs(header[1]) & 0x3ff;
+	if (ethertype == ETHERTYPE_ERSPAN) {
+		if (bpf_ntohs(header[0]) >> 12 == 1)
+			set_inner(l, TUNNEL_ERSPAN, offset + 8, START_ETHERNET, id);
+		return;
+	}
+	if (bpf_ntohs(header[0]) >> 12 != 2 || load(ctx, offset, header, sizeof(header)) < 0)
+		return;
+	last = bpf_ntohs(header[5]);
+	offset += sizeof(header);
+	if (last & 1) /* a header of the platform */
+		offset += 8;
+	switch (last >> 10 & 0x1f) { /* what was mirrored */
+	case 0:
+		set_inner(l, TUNNEL_ERSPAN, offset, START_ETHERNET, id);
+		return;
+	case 2:
+		set_inner(l, TUNNEL_ERSPAN, offset, START_IP, id);
 	}
 }
 
@@ -301,10 +348,18 @@ static __always_inline void look_into_gre(context *ctx, struct level *l, __u32 o
 		set_inner(l, TUNNEL_GRE, offset, START_ETHERNET, bpf_ntohl(key));
 		return;
 	case ETHERTYPE_MPLS:
-	case ETHERTYPE_MPLS_MULTICAST:
-		if (!bottom_label(ctx, &offset))
+	case ETHERTYPE_MPLS_MULTICAST: {
+		const __u32 entry = bottom_label(ctx, &offset);
+
+		if (!entry)
 			return;
+		l->inner_label = entry >> 12 | COLD_LABEL;
 		break;
+	}
+	case ETHERTYPE_ERSPAN:
+	case ETHERTYPE_ERSPAN_III:
+		look_into_erspan(ctx, l, offset, ethertype, flags & 0x1000);
+		return;
 	case ETHERTYPE_IPV4:
 	case ETHERTYPE_IPV6:
 		break;
@@ -402,6 +457,8 @@ __noinline int decode_transport(context *ctx, __u32 offset, __u32 ip_end)
 			}
 			k->detail = bpf_ntohs(id[0]);
 		}
+		if (request == (v6 ? 128 : 8))
+			p->rare |= RARE_ECHO;
 		if (icmp_is_query(v6, request))
 			p->opener = icmp[0] == request ? OPENER_SOURCE : OPENER_DESTINATION;
 		k->lo_port = bpf_htons((__u16)request << 8 | icmp[1]);
@@ -450,11 +507,14 @@ __noinline int decode_ipv4(context *ctx, __u32 offset)
 	l->headers = offset + header;
 	k->kind |= KIND_IPV4;
 	k->proto = ip.proto;
+	l->p.ttl = ip.ttl;
 	map_ipv4(k->lo, ip.src);
 	map_ipv4(k->hi, ip.dst);
 	total = bpf_ntohs(ip.total_length);
 	end = total ? offset + total : 0;
 	fragment = bpf_ntohs(ip.fragment);
+	if (fragment & IPV4_FRAGMENTED)
+		l->p.rare |= RARE_FRAGMENT;
 	if (fragment & IPV4_FRAGMENT_OFFSET) {
 		fragment_ports(bpf_ntohs(ip.id), false);
 	} else {
@@ -484,25 +544,34 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 	k->kind |= KIND_IPV6;
 	__builtin_memcpy(k->lo, ip.src, 16);
 	__builtin_memcpy(k->hi, ip.dst, 16);
+	l->p.ttl = ip.hop_limit;
 	payload = bpf_ntohs(ip.payload_length);
 	end = payload ? offset + 40 + payload : 0;
 	at.offset = offset + 40;
 	at.next = ip.next;
-	for (i = 0; i <= EXTENSIONS && is_extension(at.next); i++) {
+	/* The compiler may enter a loop in its middle, which Linux 5.10 refuses. */
+#pragma unroll
+	for (i = 0; i <= EXTENSIONS; i++) {
 		__u8 header[8];
 
+		if (!is_extension(at.next))
+			break;
 		k->proto = at.next;
 		l->malformed = i == EXTENSIONS || load(ctx, at.offset, header, sizeof(header)) < 0;
 		if (l->malformed)
-			return 1;
+			break;
 		step_over(&at, header);
 		l->malformed = at.offset > l->length;
 		if (l->malformed)
-			return 1;
+			break;
 		l->headers = at.offset;
 		if (at.fragment & IPV6_FRAGMENT_OFFSET)
 			break;
 	}
+	if (at.fragment & IPV6_FRAGMENTED)
+		l->p.rare |= RARE_FRAGMENT;
+	if (l->malformed)
+		return 1;
 	k->proto = at.next;
 	if (at.fragment & IPV6_FRAGMENT_OFFSET) {
 		fragment_ports(at.fragment_id, false);
@@ -512,6 +581,16 @@ __noinline int decode_ipv6(context *ctx, __u32 offset)
 	if (at.fragment & IPV6_FRAGMENTED)
 		fragment_ports(at.fragment_id, true);
 	return 1;
+}
+
+/* Distinguishes a key by a number, FlowKey::mix_in. */
+static __always_inline void mix_in(struct flow_key *key, __u32 number)
+{
+	const __u64 mixed = number * 0x9e3779b97f4a7c15ULL;
+	int i;
+
+	for (i = 0; i < 6; i++)
+		key->tunnel_hash[i] ^= mixed >> (8 * i);
 }
 
 /* Fills l->p.key and the rest of the level. Returns false if the frame is too short for its link.
@@ -544,17 +623,21 @@ __noinline int decode_level(context *ctx)
 			k->vlan[0] = l->stripped;
 			tags = 1;
 		}
-		for (i = 0; i < VLAN_TAGS && is_vlan(next); i++) {
-			if (tags >= VLAN_TAGS || load(ctx, offset, &tag, sizeof(tag)) < 0)
+		for (i = 0; i < TAGS && is_vlan(next); i++) {
+			if (tags >= TAGS || load(ctx, offset, &tag, sizeof(tag)) < 0)
 				break;
 			if (tags == 0)
 				k->vlan[0] = VLAN_PRESENT | (bpf_ntohs(tag.tci) & VLAN_ID);
-			else
+			else if (tags == 1)
 				k->vlan[1] = VLAN_PRESENT | (bpf_ntohs(tag.tci) & VLAN_ID);
+			else
+				l->p.tags[tags & 1] = VLAN_PRESENT | (bpf_ntohs(tag.tci) & VLAN_ID);
 			tags++;
 			next = tag.ethertype;
 			offset += sizeof(tag);
 		}
+		if (l->p.tags[0])
+			mix_in(k, l->p.tags[0] | (__u32)l->p.tags[1] << 16);
 		ethertype = bpf_ntohs(next);
 		if (ethertype < 0x0600)
 			ethertype = 0;

@@ -40,6 +40,7 @@ enum flow_tunnel {
 	TUNNEL_GRE,
 	TUNNEL_IPIP,
 	TUNNEL_MPLS,
+	TUNNEL_ERSPAN,
 };
 
 /* Slot states; a live slot holds part of its hash with the top bit set. */
@@ -83,7 +84,10 @@ struct flow_slot {
 	__u64 parent; /* inside a tunnel: identifier of the flow that carried the first packet */
 };
 
-/* TCP details of the slot with the same index; [0] lo, [1] hi. */
+/*
+ * TCP details of the slot with the same index; [0] lo, [1] hi. Of ICMP echo `syn` is the time of a
+ * request that waits for its reply, and `synack` how long the last reply took.
+ */
 struct flow_tcp {
 	__u32 next_seq[2];
 	__u32 retransmitted[2];
@@ -91,17 +95,50 @@ struct flow_tcp {
 	__u32 zero_window[2];
 	__u64 syn;	  /* CLOCK_MONOTONIC ns of the first SYN */
 	__u32 synack;	  /* ns after the SYN, at least 1, at most 4.29 s */
-	__u32 ack;	  /* ns after the SYN+ACK */
+	__u32 ack;	  /* ns after the SYN+ACK; without one, of a RST after the SYN */
 	__u32 gap_us[2];  /* when a gap was seen, us modulo 2^32, 0 none */
 	__u8 have_seq[2]; /* next_seq is valid */
 	__u8 no_syn;	  /* the SYN was not seen: syn is the time of the SYN+ACK */
-	__u8 pad[5];
+	__u8 ttl[2];	  /* TTL or hop limit of the first SYN, 0 none */
+	__u8 pad[3];
+};
+
+/* A look at the addresses of a flow: at most one packet of so many ns, and what is new of a side.
+ */
+#define LOOK_SHIFT 33 /* 8.6 s */
+
+#define COLD_MAC       0xffffffffffffULL
+#define COLD_TAG_SHIFT 48
+#define COLD_LABEL     (1u << 23) /* of three bytes: there is a label */
+#define COLD_LABELS    8	  /* of carries: with MPLS labels before what it carries */
+#define COLD_RST_BY_HI (1u << 31)
+#define COLD_MS	       (1u << 30) /* of a time after the first packet: in ms, else in us */
+
+/*
+ * What few packets touch, of the slot with the same index: written when an entry is made, when
+ * something about a side is new, at the end, and at anomalies.
+ */
+struct flow_cold {
+	/* MAC addresses of lo and hi, 0 none, first byte lowest; above them the third and the
+	 * fourth VLAN tag. */
+	__u64 link[2];
+	__u16 pair[2];	   /* both addresses mixed, as each side sent them last; 0 none */
+	__u8 labels[2][3]; /* bottom MPLS label of each side, low byte first, with COLD_LABEL */
+	__u8 carries;	   /* enum flow_tunnel of what the packets carry, and COLD_LABELS */
+	__u8 pad;
+	__u32 fragmented;   /* packets that are fragments, since the last drain */
+	__u32 moved;	    /* how often the addresses of a side changed, since the last drain */
+	__u32 fin_after[2]; /* time after slot.first and 1: the first FIN of a side; 0 none */
+	__u32 rst_after;    /* the same of the first RST, with COLD_RST_BY_HI */
+	__u32 skipped[2]; /* gaps in the sequence numbers, and their bytes, since the last drain */
+	__u32 skipped_bytes[2];
 };
 
 /* A connection whose ports were used again; the program that sees the reuse sends it. */
 struct flow_ended {
 	struct flow_slot slot;
 	struct flow_tcp tcp;
+	struct flow_cold cold;
 };
 
 /* One per table. Only one side, the programs or user space, writes a cache line. */
@@ -260,6 +297,7 @@ _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
 _Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
-_Static_assert(sizeof(struct flow_ended) == 192, "flow_ended");
+_Static_assert(sizeof(struct flow_cold) == 64, "flow_cold");
+_Static_assert(sizeof(struct flow_ended) == 256, "flow_ended");
 _Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");
 _Static_assert(sizeof(struct address_key) == 24, "address_key");

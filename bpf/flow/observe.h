@@ -20,10 +20,9 @@ static __always_inline __u64 tunnel_hash(const struct level *l)
 	const __u64 mixed = l->inner_id * 0x9e3779b97f4a7c15ULL & 0xffffffffffffULL;
 	struct flow_key key = l->p.key;
 
-	/* The source port spreads flows over links, and differs by direction. */
-	if (l->inner_tunnel == TUNNEL_VXLAN || l->inner_tunnel == TUNNEL_GENEVE)
-		key.lo_port = key.hi_port = 0;
-	return id48(&key) ^ mixed;
+	/* The source port spreads flows over links, and differs by direction, as labels do. */
+	key.lo_port = key.hi_port = 0;
+	return l->inner_tunnel == TUNNEL_MPLS ? id48(&key) : id48(&key) ^ mixed;
 }
 
 static __always_inline void start_level(context *ctx, struct level *l, bool ethernet,
@@ -60,6 +59,7 @@ static __always_inline void step_into(struct level *l, __u64 parent, __u64 hash)
 	l->p.packets = was.packets;
 	l->p.direction = was.direction;
 	l->p.tunnel_id = l->inner_id;
+	l->p.label = l->inner_label;
 	l->p.key.ifindex = ifindex;
 	l->p.key.netns = netns;
 	l->p.key.kind = l->inner_tunnel << KIND_TUNNEL_SHIFT;
@@ -69,6 +69,7 @@ static __always_inline void step_into(struct level *l, __u64 parent, __u64 hash)
 	l->offset = l->inner;
 	l->start = l->inner_start;
 	l->inner_tunnel = 0;
+	l->inner_label = 0;
 	l->stripped = 0;
 	l->headers = 0;
 	l->ports = 0;
@@ -116,7 +117,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 	__u64 src[2], dst[2];
 	__be16 src_port, dst_port;
 	void *transport;
-	__u8 proto, kind;
+	__u8 proto, kind, ttl;
 	int order;
 	bool v4;
 
@@ -143,6 +144,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 		    ip->fragment & bpf_htons(0x3fff))
 			return false;
 		proto = ip->proto;
+		ttl = ip->ttl;
 		transport = ip + 1;
 		ip_end = bpf_ntohs(ip->total_length);
 		if (ip_end)
@@ -160,6 +162,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 		if ((void *)(ip + 1) > end || *(__u8 *)ip >> 4 != 6)
 			return false;
 		proto = ip->next;
+		ttl = ip->hop_limit;
 		transport = ip + 1;
 		ip_end = bpf_ntohs(ip->payload_length);
 		if (ip_end)
@@ -179,7 +182,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 		dst_port = udp[1];
 		if (settings.tunnels &&
 		    (dst_port == bpf_htons(PORT_VXLAN) || dst_port == bpf_htons(PORT_VXLAN_LINUX) ||
-		     dst_port == bpf_htons(PORT_GENEVE)))
+		     dst_port == bpf_htons(PORT_GENEVE) || dst_port == bpf_htons(PORT_MPLS)))
 			return false;
 		p->is_tcp = 0;
 		p->tcp_flags = 0;
@@ -193,6 +196,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 		dst_port = tcp->dst;
 		p->is_tcp = 1;
 		p->tcp_flags = tcp->flags;
+		p->ttl = ttl;
 		p->seq = bpf_ntohl(tcp->seq);
 		p->window = bpf_ntohs(tcp->window);
 		after = offset + (tcp->offset >> 4) * 4;
@@ -227,6 +231,7 @@ static __always_inline bool decode_fast(context *ctx, struct packet *p, bool eth
 	p->bytes = length;
 	p->tunnel_id = 0;
 	p->opener = OPENER_UNKNOWN;
+	p->rare = 0;
 	p->direction = direction;
 	return true;
 }
@@ -321,7 +326,94 @@ __noinline int count_level(void)
 {
 	struct level *l = the_level();
 
-	return l ? count_packet(&l->p) : 0;
+	return l ? count_packet(&l->p) : COUNTED_NOT;
+}
+
+static __always_inline __u64 mac_word(const __u8 *mac)
+{
+	return mac[0] | (__u64)mac[1] << 8 | (__u64)mac[2] << 16 | (__u64)mac[3] << 24 |
+	       (__u64)mac[4] << 32 | (__u64)mac[5] << 40;
+}
+
+/*
+ * Notes the MAC addresses of the packet whose Ethernet header begins at `offset`, in the entry in
+ * which it was just counted: the first ones stay, and further ones count when a side sends with
+ * others than it last did.
+ */
+__noinline int note_link(context *ctx, __u32 offset)
+{
+	struct level *l = the_level();
+	struct flow_cold *cold;
+	__u64 source, destination;
+	__u16 pair, before;
+	__u8 mac[12];
+	__u32 side;
+
+	if (!l || load(ctx, offset, mac, sizeof(mac)) < 0)
+		return 0;
+	cold = cold_of(l->p.place);
+	destination = mac_word(mac);
+	source = mac_word(mac + 6);
+	/* Loopback has none. */
+	if (!cold || !(source | destination))
+		return 0;
+	side = l->p.from_hi & 1;
+	if (!((cold->link[0] | cold->link[1]) & COLD_MAC)) {
+		cold->link[side] |= source;
+		cold->link[side ^ 1] |= destination;
+	}
+	pair = ((source + (destination << 16 | destination >> 32)) * 0x9e3779b97f4a7c15ULL) >> 48 |
+	       1;
+	before = cold->pair[side];
+	if (before == pair)
+		return 0;
+	cold->pair[side] = pair;
+	if (before)
+		__sync_fetch_and_add(&cold->moved, 1);
+	return 0;
+}
+
+/* Notes tags and labels, in the entry in which the packet was just counted. */
+__noinline int note_level(void)
+{
+	struct level *l = the_level();
+	struct flow_cold *cold;
+	__u32 side;
+
+	if (!l)
+		return 0;
+	cold = cold_of(l->p.place);
+	if (!cold)
+		return 0;
+	if (l->p.tags[0] && !(cold->link[0] >> COLD_TAG_SHIFT)) {
+		cold->link[0] |= (__u64)l->p.tags[0] << COLD_TAG_SHIFT;
+		cold->link[1] |= (__u64)l->p.tags[1] << COLD_TAG_SHIFT;
+	}
+	side = l->p.from_hi & 1;
+	if (l->p.label && !cold->labels[side][2]) {
+		cold->labels[side][0] = l->p.label;
+		cold->labels[side][1] = l->p.label >> 8;
+		cold->labels[side][2] = l->p.label >> 16;
+	}
+	return 0;
+}
+
+static __always_inline void note_carries(__u32 place, __u8 carries)
+{
+	struct flow_cold *cold = cold_of(place);
+
+	if (cold && !cold->carries)
+		cold->carries = carries;
+}
+
+/* What decode_level() has found of a packet that was just counted. */
+static __always_inline void note(context *ctx, const struct level *l, int counted)
+{
+	if (counted != COUNTED_LOOK)
+		return;
+	if (l->start == START_ETHERNET)
+		note_link(ctx, l->offset);
+	note_level();
 }
 
 /*
@@ -339,21 +431,41 @@ __noinline int step_into_child(void)
 	return 1;
 }
 
-/* The flows that a packet carries inside it. `headers` is what its segments repeat. */
-static __always_inline void count_children(context *ctx, struct level *l)
+/*
+ * Counts the flow that the level carries, and steps into it; COUNTED_NOT when there is none.
+ * `headers` is what the segments of the packet repeat, `counted` of the level. A function of its
+ * own, as kernels such as 6.1 verify that once, and what is inlined into a loop in each state.
+ */
+__noinline int count_child(context *ctx, __u32 headers, int counted)
+{
+	struct level *l = the_level();
+	__u32 place;
+	__u8 carries;
+
+	if (!l || !l->inner_tunnel)
+		return COUNTED_NOT;
+	carries = l->inner_tunnel | (l->inner_label ? COLD_LABELS : 0);
+	place = l->p.place;
+	if (!step_into_child() || !decode_level(ctx))
+		return COUNTED_NOT;
+	if (counted == COUNTED_LOOK)
+		note_carries(place, carries);
+	l->p.bytes = l->length - l->offset;
+	if (l->p.packets > 1 && headers > l->offset)
+		l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
+	counted = count_level();
+	note(ctx, l, counted);
+	return counted;
+}
+
+/* The flows that a packet carries inside it. */
+static __always_inline void count_children(context *ctx, struct level *l, int counted)
 {
 	const __u32 headers = l->headers;
 	int i;
 
-	for (i = 1; i < LEVELS && l->inner_tunnel; i++) {
-		if (!step_into_child() || !decode_level(ctx))
-			return;
-		l->p.bytes = l->length - l->offset;
-		if (l->p.packets > 1 && headers > l->offset)
-			l->p.bytes += (l->p.packets - 1) * (headers - l->offset);
-		if (!count_level())
-			return;
-	}
+	for (i = 1; i < LEVELS && counted != COUNTED_NOT; i++)
+		counted = count_child(ctx, headers, counted);
 }
 
 /* Any packet: one that decode_fast() does not read, a super-packet, one with something inside. */
@@ -385,9 +497,10 @@ __noinline int observe_any(context *ctx)
 		return 0;
 	}
 	counted = count_level();
+	note(ctx, l, counted);
 	tell_packet(ctx, l, l->start == START_ETHERNET);
 	if (counted && settings.tunnels)
-		count_children(ctx, l);
+		count_children(ctx, l, counted);
 	if (l->malformed)
 		count_cause(point, direction, NOTE_MALFORMED, 1, 0);
 	return 0;
@@ -418,7 +531,8 @@ static __always_inline void observe(context *ctx, bool ethernet, __u8 direction)
 			count_cause(point_of(&l->p.key), direction, CAUSE_SELF, 1, l->p.bytes);
 			return;
 		}
-		count_level();
+		if (count_level() == COUNTED_LOOK && ethernet)
+			note_link(ctx, 0);
 		tell_packet(ctx, l, ethernet);
 		return;
 	}

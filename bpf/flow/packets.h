@@ -8,6 +8,10 @@
 #include "send.h"
 
 #ifdef SKUA_PACKETS
+#ifdef SKUA_TABLES
+#define packets OF_TABLE(packets)
+#endif
+
 /*
  * Clients that watch get packets at once. Stored packets can wait until the ring is a quarter
  * full, or for the next drain.
@@ -70,6 +74,8 @@ failed:
 			    packet_length(ctx));
 	return 0;
 }
+
+#undef packets
 
 static __always_inline void tell_packet(context *ctx, const struct level *l, bool ethernet)
 {

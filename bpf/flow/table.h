@@ -4,6 +4,7 @@
 #include "netns.h"
 
 #define NSEC_PER_USEC  1000u
+#define NSEC_PER_MSEC  1000000u
 #define LATE_WINDOW_US 3000u /* a late segment so soon after a gap is out of order */
 
 #define TCP_FIN 0x01
@@ -15,6 +16,17 @@ enum opener {
 	OPENER_UNKNOWN,
 	OPENER_SOURCE,	    /* this is the request */
 	OPENER_DESTINATION, /* this is the reply */
+};
+
+/* Bits of packet.rare. */
+#define RARE_FRAGMENT 1
+#define RARE_ECHO     2 /* ICMP echo, request or reply */
+
+/* What count_packet() did. */
+enum counted {
+	COUNTED_NOT,
+	COUNTED,
+	COUNTED_LOOK, /* the caller is to note what the packet shows: note_link(), note_level() */
 };
 
 /* What one level (outer, inside a tunnel) of one packet adds to its flow. */
@@ -33,6 +45,11 @@ struct packet {
 	__u8 opener;  /* of an ICMP query: enum opener */
 	__u8 direction;
 	__u8 index; /* place among the first packets of its entry, 0: later (SKUA_PACKETS) */
+	__u8 rare;
+	__u8 ttl;      /* of TCP: TTL or hop limit */
+	__u16 tags[2]; /* third and fourth VLAN tag, as in flow_key.vlan */
+	__u32 label;   /* bottom MPLS label before this level, with COLD_LABEL; 0 none */
+	__u32 place;   /* with COUNTED_LOOK: index of the entry */
 };
 
 /* Notes what carried the packet that begins an entry. */
@@ -87,8 +104,8 @@ static __always_inline struct point_key point_of(const struct flow_key *key)
 }
 
 /* Counts on a rare path: per capture point, direction and cause. */
-static __always_inline void count_cause(struct point_key key, __u32 direction, __u32 cause,
-					__u64 packets, __u64 bytes)
+static __always_inline void add_to_cause(struct point_key key, __u32 direction, __u32 cause,
+					 __u64 packets, __u64 bytes)
 {
 	struct point_counters *point = bpf_map_lookup_elem(&points, &key);
 	__u32 zero = 0;
@@ -100,6 +117,28 @@ static __always_inline void count_cause(struct point_key key, __u32 direction, _
 	/* Per CPU and never nested: these programs run with bottom halves disabled. */
 	point->count[direction][cause].packets += packets;
 	point->count[direction][cause].bytes += bytes;
+}
+
+#ifdef SKUA_TABLES
+/* Apart, since its lookups take stack, of which all functions in a chain of calls have 512 bytes.
+ */
+__noinline int add_apart(__u64 point, __u32 direction, __u32 cause, __u64 packets, __u64 bytes)
+{
+	const struct point_key key = {.ifindex = point, .netns = point >> 32};
+
+	add_to_cause(key, direction, cause, packets, bytes);
+	return 0;
+}
+
+#define ADD_TO_CAUSE(key, ...) add_apart((key).ifindex | (__u64)(key).netns << 32, __VA_ARGS__)
+#else
+#define ADD_TO_CAUSE add_to_cause
+#endif
+
+static __always_inline void count_cause(struct point_key key, __u32 direction, __u32 cause,
+					__u64 packets, __u64 bytes)
+{
+	ADD_TO_CAUSE(key, direction, cause, packets, bytes);
 }
 
 static __always_inline __u32 full_cause(const struct flow_key *key)
@@ -322,6 +361,88 @@ static __always_inline __u32 clamp_ns(__u64 later, __u64 earlier)
 	return difference > 0xffffffff ? 0xffffffff : difference;
 }
 
+static __always_inline struct flow_cold *cold_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&cold_slots, &index);
+}
+
+/*
+ * What few packets add is in functions of their own. Kernels such as 6.1 verify these once, and
+ * what is inlined with each state of what comes before.
+ */
+
+/* Notes the first FIN of a side, the first RST, and how long a SYN waited for that. */
+__noinline int note_end(__u32 index, __u32 side, __u32 flags)
+{
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
+	struct flow_cold *cold = cold_of(index);
+	const __u64 now = bpf_ktime_get_ns();
+	__u64 after;
+
+	side &= 1;
+	if (!slot || !tcp || !cold)
+		return 0;
+	after = now > slot->first ? (now - slot->first) / NSEC_PER_USEC + 1 : 1;
+	if (after >= COLD_MS) {
+		after = (now - slot->first) / NSEC_PER_MSEC + 1;
+		after = (after < COLD_MS ? after : COLD_MS - 1) | COLD_MS;
+	}
+	if (flags & TCP_FIN && !cold->fin_after[side])
+		cold->fin_after[side] = after;
+	if (!(flags & TCP_RST))
+		return 0;
+	if (!cold->rst_after)
+		cold->rst_after = after | (side ? COLD_RST_BY_HI : 0);
+	if (tcp->syn && !tcp->synack && !tcp->ack &&
+	    slot->seen & (side ? SEEN_LO_OPENED : SEEN_HI_OPENED))
+		tcp->ack = clamp_ns(now, tcp->syn);
+	return 0;
+}
+
+/* A gap in the sequence numbers of a side. Bytes that do not fit stay at the most. */
+__noinline int note_gap(__u32 index, __u32 side, __u32 bytes)
+{
+	struct flow_cold *cold = cold_of(index);
+	__u32 sum;
+
+	side &= 1;
+	if (!cold)
+		return 0;
+	__sync_fetch_and_add(&cold->skipped[side], 1);
+	sum = cold->skipped_bytes[side];
+	if (bytes > ~sum)
+		bytes = ~sum;
+	__sync_fetch_and_add(&cold->skipped_bytes[side], bytes);
+	return 0;
+}
+
+/* Counts fragments, and the round-trip time of ICMP echo. */
+__noinline int count_rare(__u32 index, __u32 rare, __u32 packets, __u32 opener)
+{
+	if (rare & RARE_FRAGMENT) {
+		struct flow_cold *cold = cold_of(index);
+
+		if (cold)
+			__sync_fetch_and_add(&cold->fragmented, packets);
+	}
+	if (rare & RARE_ECHO) {
+		struct flow_tcp *echo = bpf_map_lookup_elem(&tcp_slots, &index);
+		const __u64 now = bpf_ktime_get_ns();
+
+		if (!echo)
+			return 0;
+		if (opener == OPENER_SOURCE) {
+			if (!echo->syn)
+				echo->syn = now;
+		} else if (echo->syn) {
+			echo->synack = clamp_ns(now, echo->syn);
+			echo->syn = 0;
+		}
+	}
+	return 0;
+}
+
 static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
 	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
@@ -332,11 +453,15 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 
 	if (!tcp)
 		return;
+	if (flags & (TCP_FIN | TCP_RST))
+		note_end(index, side, flags);
 	if (flags & TCP_SYN) {
 		const bool reply = flags & TCP_ACK;
 		const __u64 precise = bpf_ktime_get_ns();
 
 		length++;
+		if (!tcp->ttl[side])
+			tcp->ttl[side] = p->ttl;
 		if (!reply && !tcp->syn) {
 			tcp->syn = precise;
 		} else if (reply && !tcp->synack) {
@@ -347,6 +472,7 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 				tcp->synack = 1;
 				tcp->no_syn = 1;
 			}
+			tcp->ack = 0;
 		}
 		/* The first such packet decides. */
 		if (!(slot->seen & (SEEN_LO_OPENED | SEEN_HI_OPENED)))
@@ -380,12 +506,15 @@ static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const
 
 			if (keep_alive)
 				return;
-			if (ahead > 0)
+			if (ahead > 0) {
 				tcp->gap_us[side] = now_us;
-			else if (tcp->gap_us[side] && now_us - tcp->gap_us[side] < LATE_WINDOW_US)
+				note_gap(index, side, ahead);
+			} else if (tcp->gap_us[side] &&
+				   now_us - tcp->gap_us[side] < LATE_WINDOW_US) {
 				__sync_fetch_and_add(&tcp->out_of_order[side], 1);
-			else
+			} else {
 				__sync_fetch_and_add(&tcp->retransmitted[side], 1);
+			}
 		}
 		if ((__s32)(end - tcp->next_seq[side]) > 0)
 			tcp->next_seq[side] = end;
@@ -426,6 +555,13 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
 	       is_closed(slot->seen);
 }
 
+/* What begin_again() did. */
+enum begun {
+	BEGUN_NOT, /* another CPU has, or it is not closed any more */
+	BEGUN,
+	BEGUN_MERGED, /* both connections are in one record */
+};
+
 /* Attempts to restart an entry while other CPUs set bits of it. */
 #define MOST_TRIES 4
 
@@ -439,21 +575,21 @@ static __always_inline bool ports_used_again(const struct flow_slot *slot, const
  * are read: when `first` has not changed after the drain has read the counters, these are of the
  * previous connection only.
  */
-static __always_inline void begin_again(struct flow_slot *slot, __u32 index, const struct packet *p)
+__noinline int begin_again(__u32 index, __u32 from_hi)
 {
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
+	struct flow_cold *cold = cold_of(index);
 	struct flow_control *ctl = the_control();
 	struct flow_ended *ended;
 	__u32 seen, tries;
 	__u64 now;
 
-	if (!tcp || !ctl)
-		return;
+	if (!slot || !tcp || !cold || !ctl)
+		return BEGUN_NOT;
 	ended = bpf_ringbuf_reserve(&ended_flows, sizeof(*ended), 0);
-	if (!ended) {
-		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
-		return;
-	}
+	if (!ended)
+		return BEGUN_MERGED;
 	now = bpf_ktime_get_ns();
 	/* One of two CPUs with such a SYN wins; late packets of the old connection may set bits. */
 	for (tries = 0; tries < MOST_TRIES; tries++) {
@@ -461,17 +597,16 @@ static __always_inline void begin_again(struct flow_slot *slot, __u32 index, con
 		if (!is_closed(seen))
 			break;
 		if (swap_word(&slot->seen, index, seen,
-			      (seen & SEEN_DIRECTIONS) | (p->from_hi ? 0 : SEEN_LO_FIRST)))
+			      (seen & SEEN_DIRECTIONS) | (from_hi ? 0 : SEEN_LO_FIRST)))
 			goto won;
 	}
-	if (tries == MOST_TRIES)
-		count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
 	bpf_ringbuf_discard(ended, BPF_RB_NO_WAKEUP);
-	return;
+	return tries == MOST_TRIES ? BEGUN_MERGED : BEGUN_NOT;
 won:
 	ended->slot = *slot;
 	ended->slot.seen = seen;
 	ended->tcp = *tcp;
+	ended->cold = *cold;
 	*(volatile __u64 *)&slot->first = now;
 	slot->last = now;
 	ended->slot.sent[0].packets = count_anew(&slot->sent[0].packets);
@@ -479,51 +614,66 @@ won:
 	ended->slot.sent[1].packets = count_anew(&slot->sent[1].packets);
 	ended->slot.sent[1].bytes = count_anew(&slot->sent[1].bytes);
 	__builtin_memset(tcp, 0, sizeof(*tcp));
-	set_carrier(slot, p);
+	__builtin_memset(cold, 0, sizeof(*cold));
 #ifdef SKUA_PACKETS
 	slot->kept = 0;
 #endif
 	bpf_ringbuf_submit(ended, BPF_RB_NO_WAKEUP);
 	__sync_fetch_and_add(&ctl->ended, 1);
 	call_for_ended(ctl);
+	return BEGUN;
 }
 
-/* Counts the packet in its flow, or by cause when the table is full. Returns whether in a flow. */
-static __always_inline bool count_packet(struct packet *p)
+/* Counts the packet in its flow, or by cause when the table is full. Returns enum counted. */
+static __always_inline int count_packet(struct packet *p)
 {
 	const __u32 side = p->from_hi & 1;
 	struct flow_slot *slot;
 	__u32 index = 0, bits;
-	bool fresh;
-	__u64 now;
+	bool fresh, look;
+	__u64 now, last;
 
 #ifdef SKUA_PACKETS
 	p->index = 0;
 #endif
 	slot = find_slot(p, &index, &fresh);
-	if (slot && !fresh && ports_used_again(slot, p))
-		begin_again(slot, index, p);
+	if (slot && !fresh && ports_used_again(slot, p)) {
+		const int begun = begin_again(index, p->from_hi);
+
+		if (begun == BEGUN)
+			set_carrier(slot, p);
+		else if (begun == BEGUN_MERGED)
+			count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
+	}
 	if (!slot) {
 		count_cause(point_of(&p->key), p->direction,
 			    p->key.kind >> KIND_TUNNEL_SHIFT ? NOTE_CHILD_FULL
 							     : full_cause(&p->key),
 			    p->packets, p->bytes);
-		return false;
+		return COUNTED_NOT;
 	}
 	now = now_coarse();
+	last = slot->last;
 	/* The coarse clock is behind the exact one that set it first. */
-	if (now > slot->last)
+	if (now > last)
 		slot->last = now;
 	/* Before the counters, so that a drain in between knows their direction. */
 	bits = (__u32)p->tcp_flags << (side * 8);
 	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
+	/* So each flow pays for a look now and then, and not each packet. */
+	look = (slot->seen & bits) != bits || (now ^ last) >> LOOK_SHIFT;
 	set_bits(&slot->seen, bits);
 	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
 	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
 	if (p->is_tcp)
 		track_tcp(slot, index, p);
+	if (p->rare)
+		count_rare(index, p->rare, p->packets, p->opener);
 #ifdef SKUA_PACKETS
 	number_packet(slot, p);
 #endif
-	return true;
+	if (!look)
+		return COUNTED;
+	p->place = index;
+	return COUNTED_LOOK;
 }

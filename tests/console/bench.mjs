@@ -43,7 +43,7 @@ async function join(host) {
     head.writeBigUInt64BE(BigInt(payload.length), 2);
     if (!socket.write(Buffer.concat([head, payload]))) await once(socket, "drain");
   };
-  await say({ Hello: { protocol: 1, version: "0", host, instance: randomUUID() } });
+  await say({ Hello: { protocol: 5, version: "0", host, instance: randomUUID(), challenge: randomUUID() } });
   return say;
 }
 
@@ -133,11 +133,11 @@ try {
   await skua.start();
   const say = await join(HOST);
   const nodes = await fill(say);
-  // Datagrams to so many ports; each is seen at three places.
+  // Datagrams to so many ports: each is a conversation, however many places see it.
   writeFileSync(`${FOLDER}/flood.py`, `
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for port in range(1, ${Math.ceil(FLOWS / 3)}):
+for port in range(1, ${FLOWS + 1}):
     try:
         s.sendto(b"skua", ("10.99.1.2", port))
     except OSError:
@@ -155,7 +155,7 @@ for port in range(1, ${Math.ceil(FLOWS / 3)}):
   session.on("Network.dataReceived", (event) => (bytes += event.encodedDataLength || event.dataLength));
   session.on("Network.webSocketFrameReceived", (event) => (bytes += event.response.payloadData.length));
   const begin = Date.now();
-  await page.goto(skua.url);
+  await page.goto(`${skua.url}#/map`);
   await page.waitForFunction((most) => Number(/(\d+) nodes/.exec(document.body.innerText)?.[1]) >= most, NODES);
   result.whole_map_ms = Date.now() - begin;
   result.first_paint_ms = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);

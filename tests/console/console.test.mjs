@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { endAll, FOLDER, launch, on, open, output, SKUA, Skua, traffic, until } from "./lab.mjs";
+import { chain, endAll, FOLDER, launch, on, open, output, SKUA, Skua, traffic, until } from "./lab.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const skua = new Skua(8082, {
@@ -16,7 +16,7 @@ let page;
 
 before(async () => {
   [browser] = await Promise.all([launch(), skua.start()]);
-  await traffic();
+  await Promise.all([traffic(), chain()]);
   page = await open(browser);
 });
 after(async () => {
@@ -147,6 +147,8 @@ test("flows are filtered and sorted by the server", async () => {
   await rows().first().getByRole("button").click();
   const aside = page.getByRole("complementary", { name: "Details" });
   await aside.getByText("Community ID", { exact: false }).first().waitFor();
+  const times = await aside.locator("dl.values div", { hasText: /round.trip/ }).locator("dd").allTextContents();
+  assert.ok(times.length > 0 && times.every((time) => / (ns|µs|ms|s)$/.test(time)), `times have units: ${times}`);
   await accessible("flows");
   await aside.getByRole("button", { name: "Show path on map" }).click();
   await page.getByRole("button", { name: "Clear path" }).waitFor();
@@ -193,27 +195,12 @@ test("tables are told of changes over the one WebSocket, and poll without it", a
   await page.getByRole("link", { name: "Services" }).click();
   await page.locator("svg.services .edge").first().waitFor({ state: "attached" });
   page.off("request", note);
-  assert.deepEqual(asked.filter((path) => path.startsWith("/api/") && path !== "/api/summary"), []);
+  assert.deepEqual(asked.filter((path) => path.startsWith("/api/") && !["/api/summary", "/api/services/history"].includes(path)), []);
 });
 
 test("flows are summed up by process", async () => {
   await go("flows?by=process");
   await rows().filter({ hasText: "curl" }).first().waitFor();
-});
-
-test("services show who calls whom", async () => {
-  await go("services");
-  const edge = page.getByRole("button", { name: /curl calls .*:80:/ }).first();
-  // A line that lies flat has a box without height, which Playwright takes for hidden.
-  await edge.waitFor({ state: "attached" });
-  await accessible("services");
-  await edge.focus();
-  await page.keyboard.press("Enter");
-  await page.getByRole("complementary", { name: "Details" }).getByRole("button", { name: "Flows" }).click();
-  await page.waitForURL(/flows\?filter=tcp/);
-  await go("services?as=table");
-  await rows().filter({ hasText: "python3" }).first().waitFor();
-  await accessible("services as table");
 });
 
 test("a capture is made, watched and ended", async () => {
@@ -301,24 +288,26 @@ test("the lake is asked by form, as table and chart", async () => {
   await page.getByRole("button", { name: "chart", exact: true }).click();
   await page.locator(".bars meter").first().waitFor();
   await accessible("the lake as chart");
-  await where.fill("nonsense");
+  await where.fill("nonsense=1");
   await page.keyboard.press("Enter");
-  await page.locator(".trouble").getByText("condition").waitFor();
+  await page.locator(".trouble").getByText('there is no field "nonsense"').waitFor();
   await complained(/status of 400/);
 });
 
-test("the lake is asked in SQL, or it is said that this build cannot", async () => {
+test("the lake is asked in SQL, where the build has an engine for it", async () => {
   const { status } = await fetch(`${skua.url}api/sql?statement=select+1`);
   assert.ok([200, 501].includes(status), `status ${status}`);
-  await go("query?of=sql");
+  const { Features } = await skua.get("api");
+  assert.deepEqual(Features, status === 200 ? ["sql"] : []);
+  await go("query");
+  await page.getByRole("button", { name: "Lake", exact: true }).waitFor();
+  const tab = page.getByRole("button", { name: "SQL", exact: true });
+  // What the build lacks has no tab.
+  if (status === 501) return assert.equal(await tab.count(), 0);
+  await tab.click();
   const question = page.getByRole("combobox", { name: "Query in SQL" });
   await question.fill("select b_port, sum(ab_bytes) bytes from flows where b_port = 80 group by all");
   await page.keyboard.press("Control+Enter");
-  if (status === 501) {
-    await page.locator(".trouble").getByText("built without an SQL engine").waitFor();
-    await accessible("SQL");
-    return complained(/status of 501/);
-  }
   await until("a row", async () => (await rows().first().innerText()).startsWith("80"));
   await accessible("SQL");
   await question.fill("");
@@ -446,16 +435,123 @@ test("the page travels back in time, and a bookmark leads there", async () => {
   await other.context().close();
 });
 
+/** The services of the map, with their places. */
+const services = (target = page) =>
+  target.locator("svg.services .service").evaluateAll((all) =>
+    all.map((one) => {
+      const { left, right, top, bottom } = one.querySelector("rect").getBoundingClientRect();
+      return { name: one.querySelector(".title").textContent, left, right, top, bottom };
+    }));
+
+test("a chain of services is one chain on the map, from left to right", async () => {
+  await go("services");
+  for (const [client, server, port] of [["curl", "gateway", 8000], ["gateway", "orders", 9000], ["orders", "postgres", 5432]]) {
+    // A line that lies flat has a box without height, which Playwright takes for hidden.
+    await page.getByRole("button", { name: new RegExp(`^${client} calls ${server}:${port}: `) }).first().waitFor({ state: "attached" });
+  }
+  const all = await services();
+  const of = (name) => {
+    const found = all.filter((one) => one.name === name);
+    assert.equal(found.length, 1, `${name} is there ${found.length} times`);
+    return found[0];
+  };
+  const row = ["curl", "gateway", "orders", "postgres"].map(of);
+  for (const [i, one] of row.entries()) if (i) assert.ok(one.left > row[i - 1].right, `${one.name} is right of ${row[i - 1].name}`);
+  for (const a of all) {
+    for (const b of all) {
+      const apart = a === b || a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+      assert.ok(apart, `${a.name} stands on ${b.name}`);
+    }
+  }
+  // The picture takes the window's width.
+  const box = await page.locator(".service-map").boundingBox();
+  const wide = Math.max(...all.map((one) => one.right)) - Math.min(...all.map((one) => one.left));
+  assert.ok(wide > 0.85 * box.width, `${wide} of ${box.width} px`);
+  // Numbers stand on the links, and failures, once the first of them have ended.
+  const texts = page.locator("svg.services .edge-text");
+  await texts.filter({ hasText: ":5432" }).filter({ hasText: /\d\/s · .*s \/ .*s/ }).first().waitFor({ state: "attached" });
+  await texts.filter({ hasText: ":81" }).filter({ hasText: /% fail/ }).first().waitFor({ state: "attached" });
+  await page.getByLabel("Legend").getByText("1% fail").waitFor();
+  await accessible("services");
+});
+
+test("a service opens with its rate, errors and duration, its peers and processes", async () => {
+  await go("services");
+  const orders = page.getByRole("button", { name: /^orders\s*service/ });
+  await orders.waitFor({ state: "attached" });
+  await orders.focus();
+  await page.keyboard.press("Enter");
+  const aside = page.getByRole("complementary", { name: "Details" });
+  await aside.getByRole("heading", { name: "orders" }).waitFor();
+  await aside.locator(".red .column rect").nth(2).waitFor({ state: "attached" });
+  const part = (name) => aside.locator("section", { has: page.getByRole("heading", { name, exact: true }) });
+  await part("Callers").getByText("gateway").waitFor();
+  await part("Callees").getByText("postgres").waitFor();
+  await part("Slowest peers").getByText(/p95/).first().waitFor();
+  await part("Processes").getByText("orders").first().waitFor();
+  await part("Where it runs").getByText("10.99.1.3").waitFor();
+  await aside.locator(".red .chart canvas").waitFor();
+  await accessible("a service");
+  // From one to the next.
+  await part("Callees").getByRole("button", { name: "postgres" }).click();
+  await aside.getByRole("heading", { name: "postgres" }).waitFor();
+  assert.match(page.url(), /show=service\+postgres/);
+  // What the page shows is what the server has counted.
+  const history = await fetch(`${skua.url}api/services/history?server=orders&whole=true`);
+  const [sum] = (await history.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.ok(sum.connections > 3 && sum.failed === 0 && sum.rtt.p95_us > 0, JSON.stringify(sum));
+  const refused = await fetch(`${skua.url}api/services/history?client=gateway&by=edge&whole=true`);
+  const edges = (await refused.text()).trim().split("\n").map((line) => JSON.parse(line));
+  assert.deepEqual(edges.map((edge) => edge.port).sort(), [9000, 9001]);
+  assert.ok(edges.find((edge) => edge.port === 9001).failed > 0);
+});
+
+test("flows of a link have its client, its server and its ports", async () => {
+  await go("services");
+  const edge = page.getByRole("button", { name: /^gateway calls orders:9000: / });
+  await edge.waitFor({ state: "attached" });
+  await edge.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("complementary", { name: "Details" }).getByRole("button", { name: "Flows" }).click();
+  await page.waitForURL(/flows\?filter=tcp/);
+  const filter = new URLSearchParams(page.url().split("?").pop()).get("filter");
+  assert.equal(filter, "tcp port 9000 and host 10.99.1.2 and host 10.99.1.3");
+  await rows().filter({ hasText: "orders" }).filter({ hasText: "gateway" }).first().waitFor();
+  await go("services?as=table");
+  await rows().filter({ hasText: "python3" }).first().waitFor();
+  await accessible("services as table");
+});
+
+test("the home page says who talks, what fails, what is lost and what is new", async () => {
+  await go("home");
+  const card = (name) => page.getByRole("region", { name, exact: true });
+  await card("Top talkers").getByText("curl").waitFor();
+  await card("Losses").getByText(/Each of [\d,]+ packets is in a flow|%/).first().waitFor();
+  await card("What is new").getByText(/orders → postgres :5432/).waitFor();
+  await card("Traffic").locator(".stacked .column rect").nth(3).waitFor({ state: "attached" });
+  await card("Traffic").getByRole("button", { name: "python3" }).waitFor();
+  // Of the two ports where nobody listens.
+  await card("Services with trouble").getByText(/curl → .*:81.*% fail/).waitFor();
+  await accessible("home");
+  await card("Traffic").getByRole("button", { name: "who to whom" }).click();
+  const band = card("Traffic").getByRole("button", { name: /^orders to postgres: / });
+  await band.waitFor({ state: "attached" });
+  await accessible("home with a Sankey chart");
+  await band.focus();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/services\?.*service=orders/);
+});
+
 test("services have a past", async () => {
   await go("services");
-  await page.getByRole("button", { name: /curl calls .*:80:/ }).first().waitFor({ state: "attached" });
+  await page.getByRole("button", { name: /curl calls python3.*:80/ }).first().waitFor({ state: "attached" });
   const moment = await until("a past of services", async () => {
     const now = Date.now();
     const answer = await fetch(`${skua.url}api/services/graph?at=${now}`);
     return answer.ok && (await answer.text()).includes("curl") ? now : 0;
   });
   await go(`services?at=${moment}`);
-  await page.getByRole("button", { name: /curl calls .*:80:/ }).first().waitFor({ state: "attached" });
+  await page.getByRole("button", { name: /curl calls python3.*:80/ }).first().waitFor({ state: "attached" });
   await accessible("services of the past");
   await go(`services?at=${moment - 30 * 86400e3}`);
   await page.locator(".trouble").getByText("are known only since").waitFor();
@@ -465,13 +561,133 @@ test("services have a past", async () => {
   await complained(/status of 400.*api\/map/);
 });
 
+test("the time line shows when there was something, and selects a range", async () => {
+  await go("home");
+  const line = page.getByRole("region", { name: "Time line" });
+  const histogram = line.locator(".histogram svg");
+  await histogram.locator(".act").nth(3).waitFor({ state: "attached" });
+  const { x, y, width, height } = await histogram.boundingBox();
+  await page.mouse.move(x + width * 0.3, y + height / 2);
+  await page.mouse.down();
+  await page.mouse.move(x + width * 0.7, y + height / 2, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForURL(/from=\d+/);
+  const chosen = () => new URLSearchParams(page.url().split("?").pop());
+  const [from, until_] = [Number(chosen().get("from")), Number(chosen().get("at"))];
+  assert.ok(from > 0 && until_ > from, page.url());
+  await histogram.locator(".selected").waitFor({ state: "attached" });
+  // The range is what is asked for, and stays in other views.
+  const asked = page.waitForRequest((request) => request.url().includes("services/history") && request.url().includes(`from=${from}`));
+  await page.getByRole("link", { name: "Query" }).click();
+  await page.getByRole("link", { name: "Home", exact: true }).click();
+  assert.equal(new URL((await asked).url()).searchParams.get("until"), String(until_));
+  // By keys alone: a range of five minutes, and a moment as it is written.
+  await line.getByRole("combobox", { name: "Range of time" }).selectOption({ label: "5 min before" });
+  await until("a range of five minutes", () => Number(chosen().get("at")) - Number(chosen().get("from")) === 300_000);
+  const moment = line.getByRole("textbox", { name: "Moment" });
+  await moment.fill("-20s");
+  await page.keyboard.press("Enter");
+  await until("another moment", () => Number(chosen().get("at")) !== until_);
+  await moment.fill("25:99");
+  await page.keyboard.press("Enter");
+  await page.locator(".notice.bad").getByText("A moment is a time").waitFor();
+  await line.getByRole("button", { name: "Live" }).click();
+  await page.waitForURL((url) => !/at=|from=/.test(url.hash));
+  // Who looks into the past only for an instant is live again, too.
+  await go("map?find=dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
+  await page.evaluate(() => {
+    location.hash = `#/map?find=dummy5&at=${Date.now() - 20_000}`;
+    setTimeout(() => (location.hash = "#/map?find=dummy5"), 50);
+  });
+  await page.waitForURL(/at=/);
+  await page.waitForURL((url) => !/at=/.test(url.hash));
+  on("host", "ip", "link", "add", "dummy5", "type", "veth", "peer", "name", "dummy6");
+  await page.getByText(/nodes, 1 found/).waitFor();
+  on("host", "ip", "link", "del", "dummy5");
+  await page.getByText(/nodes, 0 found/).waitFor();
+  expected(/status of 4\d\d/);
+});
+
+test("clocks are those of the reader", async () => {
+  for (const [locale, timezoneId, pattern, zone] of [["de-DE", "Asia/Kolkata", /^\d\d:\d\d:\d\d$/, 330], ["en-US", "UTC", /^\d\d?:\d\d:\d\d [AP]M$/, 0]]) {
+    const other = await open(browser, { locale, timezoneId });
+    await go("flows", other);
+    await rows(other).first().waitFor();
+    const last = (await rows(other).first().locator("td").last().innerText()).trim();
+    assert.match(last, pattern);
+    await rows(other).first().click();
+    const aside = other.getByRole("complementary", { name: "Details" });
+    // A time in the reader's zone, beside the server's in UTC.
+    const shown = await aside.locator(".values div", { hasText: "start" }).first().locator("dd").innerText();
+    await other.keyboard.press("j");
+    const raw = JSON.parse(await aside.locator("pre.raw").innerText());
+    const there = new Date(Date.parse(raw.start) + zone * 60e3);
+    const [hour, minute] = [there.getUTCHours(), there.getUTCMinutes()];
+    const two = (number) => String(number).padStart(2, "0");
+    const time = zone ? `${two(hour)}:${two(minute)}` : `${hour % 12 || 12}:${two(minute)}`;
+    assert.ok(shown.includes(` ${time}:`), `${shown} of ${raw.start}`);
+    await other.keyboard.press("j");
+    await aside.locator(".values").first().waitFor();
+    await other.context().close();
+  }
+});
+
+test("answers of queries are tables that people can read", async () => {
+  const ask = async (query) => {
+    await go(`query?q=${encodeURIComponent(query)}`);
+    await rows().first().waitFor();
+    return (await page.locator("table.answer").innerText()).replace(/\s+/g, " ");
+  };
+  const flows = await ask('G.Flows().Has("Transport", 5432).Limit(5)');
+  assert.match(flows, /Protocol A B A → B/);
+  assert.match(flows, /TCP 10\.99\.1\.3:\d+ orders 10\.99\.3\.2:5432 postgres/);
+  const nodes = await ask('G.V().Has("Type", "veth", "Name", "web0")');
+  assert.match(nodes, /^Name Type State Host/);
+  // Nothing in a cell is a program's notation.
+  for (const shown of [flows, nodes]) assert.doesNotMatch(shown, /[{}[\]"]|\d{13}/);
+  await go("query?q=G.V().Count()");
+  await until("a number", async () => /^[\d,]+$/.test(await page.locator(".single").innerText().then((all) => all.replace("value", "").trim(), () => "")));
+  // Without a question there is something to begin with.
+  await go("query");
+  await page.getByRole("button", { name: 'G.V().Has("Type", "bridge").Out()' }).click();
+  await rows().filter({ hasText: "web0" }).first().waitFor();
+});
+
+test("addresses become services when these are known, and none of them has vanished", async () => {
+  const line = (client_service, server_service, ago) => JSON.stringify({
+    window: new Date(Math.floor((Date.now() - ago) / 10_000) * 10_000).toISOString(), seconds: 10, protocol: 6,
+    client: "198.51.100.7", server: "198.51.100.8", client_service, server_service, port: 7443,
+    client_sent: { packets: 3, bytes: 300 }, server_sent: { packets: 2, bytes: 5000 }, retransmitted: { client: 1, server: 0 },
+    begun: 2, ended: 2, reset: 0, refused: 0, timed_out: 0, samples: 0, rtt: { count: 1, sum_us: 90, min_us: 90, max_us: 90, classes: [[90, 1]] },
+  });
+  const send = async (batch, ...lines) => {
+    const response = await fetch(`${skua.url}api/services/graph`, {
+      method: "POST", headers: { "content-type": "application/json", "x-skua-sender": "77", "x-skua-batch": String(batch) }, body: lines.join("\n"),
+    });
+    assert.ok(response.ok, await response.text());
+  };
+  const edges = async () => (await (await fetch(`${skua.url}api/services/graph?port=7443`)).text()).trim().split("\n").map((one) => JSON.parse(one));
+  // Older than five minutes: by itself it would have vanished.
+  await send(1, line("", "", 900_000), line("", "till", 890_000));
+  await send(2, line("kiosk", "till", 10_000));
+  const [edge, ...more] = await edges();
+  assert.deepEqual(more, []);
+  assert.deepEqual([edge.client.service, edge.server.service, edge.connections, edge.change], ["kiosk", "till", 6, undefined]);
+  const dot = await (await fetch(`${skua.url}api/services/graph?port=7443&format=dot`)).text();
+  assert.match(dot, /"kiosk" -> "till" \[label="tcp 7443/);
+  await go("services?service=kiosk");
+  await page.getByRole("button", { name: /^kiosk calls till:7443: / }).waitFor({ state: "attached" });
+  assert.deepEqual((await services()).map((one) => one.name).sort(), ["kiosk", "till"]);
+});
+
 test("a browser whose clock is wrong shows the server's time", async () => {
   const other = await open(browser);
   await other.addInitScript(() => {
     const right = Date.now;
     Date.now = () => right() + 7 * 3600e3;
   });
-  await other.goto(skua.url);
+  await other.goto(`${skua.url}#/map`);
   await other.getByText(/[1-9]\d* nodes/).waitFor();
   await other.getByRole("button", { name: "Bookmark" }).click();
   await other.waitForURL(/at=\d+/);
@@ -489,17 +705,17 @@ test("a browser whose clock is wrong shows the server's time", async () => {
 
 test("views are reached by keys, and nothing moves by itself", async () => {
   const other = await open(browser);
-  for (const view of ["map", "flows", "services", "captures", "query"]) {
+  for (const view of ["home", "map", "flows", "services", "captures", "query"]) {
     await other.goto("about:blank");
     await go(view, other);
     await other.getByRole("status", { name: "Connection: live" }).waitFor();
-    await until("what the view shows", async () => (await other.locator("canvas, table.grid, svg.services, .empty, .ask").count()) > 0);
+    await until("what the view shows", async () => (await other.locator("canvas, table.grid, svg.services, .empty, .ask, .stacked").count()) > 0);
     const [share, what] = await shifted(other);
     assert.ok(share < 0.05, `${share} of ${view} moved: ${what}`);
   }
   await go("map", other);
   await other.locator("body").press("Tab");
-  for (let i = 0; i < 3; i++) await other.keyboard.press("Tab");
+  for (let i = 0; i < 4; i++) await other.keyboard.press("Tab");
   assert.equal(await other.evaluate(() => document.activeElement.textContent), "Services");
   await other.keyboard.press("Enter");
   await other.locator("svg.services .edge").first().waitFor({ state: "attached" });
@@ -519,6 +735,13 @@ test("when nobody answers the last view stays, and comes back", async () => {
   await skua.start();
   await page.getByRole("status", { name: "Connection: live" }).waitFor();
   await page.getByRole("alert").waitFor({ state: "detached" });
+  // Who looks at the past meanwhile finds it again, too.
+  await go(`map?at=${Date.now()}`);
+  await page.getByRole("button", { name: "Live", pressed: false }).waitFor();
+  await skua.stop("SIGKILL");
+  await page.getByRole("alert").getByText("has not answered").waitFor();
+  await skua.start();
+  await page.getByRole("alert").getByText("has not answered").waitFor({ state: "detached" });
   await go("flows");
   await rows().first().waitFor();
   expected(/ERR_CONNECTION|WebSocket connection|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE/);
@@ -534,7 +757,7 @@ test("where WebSockets are refused the page polls", async () => {
       close() {}
     };
   });
-  await other.goto(skua.url);
+  await other.goto(`${skua.url}#/map`);
   await other.getByRole("status", { name: /Connection: polling/ }).waitFor();
   await other.getByText(/[1-9]\d* nodes/).waitFor();
   await other.getByRole("link", { name: "Flows" }).click();
@@ -545,7 +768,7 @@ test("where WebSockets are refused the page polls", async () => {
 
 test("it fits small windows, and dark ones", async () => {
   const small = await open(browser, { viewport: { width: 390, height: 700 }, colorScheme: "dark" });
-  for (const view of ["map", "flows", "services", "captures", "query"]) {
+  for (const view of ["home", "map", "flows", "services", "captures", "query"]) {
     await go(view, small);
     await small.getByRole("status", { name: "Connection: live" }).waitFor();
     const wide = await small.evaluate(() => document.documentElement.scrollWidth - innerWidth);
@@ -554,6 +777,24 @@ test("it fits small windows, and dark ones", async () => {
   }
   assert.deepEqual(small.complaints, []);
   await small.context().close();
+});
+
+test("the table of flows fits a screen, and is a list on a phone", async () => {
+  for (const width of [1440, 390]) {
+    const other = await open(browser, { viewport: { width, height: 800 } });
+    await go("flows?filter=tcp+port+5432", other);
+    await rows(other).first().waitFor();
+    const place = other.getByRole("region", { name: "Conversations" });
+    const wide = await place.evaluate((element) => element.scrollWidth - element.clientWidth);
+    assert.ok(wide <= 0, `${wide} px too wide at ${width}`);
+    const row = (await rows(other).first().innerText()).replace(/\s+/g, " ");
+    // Who, where, how much: on each of them.
+    for (const part of [/orders/, /postgres/, /:5432/, /\d k?B/]) assert.match(row, part, `at ${width}`);
+    await rows(other).first().locator("button").click();
+    await other.getByRole("complementary", { name: "Details" }).getByRole("heading", { name: "TCP", exact: true }).waitFor();
+    if (width === 390) await accessible("flows on a phone", other);
+    await other.context().close();
+  }
 });
 
 test("who has to log in may do what the role allows", async () => {
@@ -567,7 +808,7 @@ test("who has to log in may do what the role allows", async () => {
   await guarded.start();
   try {
     const other = await open(browser, { stranger: true });
-    await other.goto(guarded.url);
+    await other.goto(`${guarded.url}#/map`);
     const form = other.getByRole("form", { name: "Log in" });
     await form.waitFor();
     await accessible("login", other);
@@ -614,7 +855,7 @@ test("a link of skua console logs in once", async () => {
   // Into the page that is open, as into a new one.
   const first = await link();
   await other.goto(first);
-  await other.getByText(/[1-9]\d* nodes/).waitFor();
+  await other.getByRole("heading", { name: "Top talkers" }).waitFor();
   assert.ok(!other.url().includes("login="), other.url());
   await other.getByRole("button", { name: "Log out" }).click();
   await form.waitFor();
@@ -623,7 +864,7 @@ test("a link of skua console logs in once", async () => {
   await third.getByRole("form", { name: "Log in" }).waitFor();
   await third.goto("about:blank");
   await third.goto(await link());
-  await third.getByText(/[1-9]\d* nodes/).waitFor();
+  await third.getByRole("heading", { name: "Top talkers" }).waitFor();
   await other.context().close();
   await third.context().close();
 });

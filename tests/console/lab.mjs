@@ -1,7 +1,7 @@
 // What the tests, the pictures and the benchmark share: a `skua run`, traffic in the lab, a browser.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
+import { symlinkSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { chromium } from "playwright-core";
@@ -119,6 +119,56 @@ export async function traffic() {
   on("web", "python3", "-c", ASKS);
   on("host", "ping", "-q", "10.99.1.2");
 }
+
+/**
+ * A chain of services that go on calling each other: curl on host → gateway on web → orders on db → postgres on far, all but the first
+ * under names of their own; and one call in six is of a port where nobody listens.
+ */
+export async function chain() {
+  writeFileSync(`${FOLDER}/serve-chain.py`, CHAIN);
+  const python = (await output("python3", ["-c", "import os, sys; print(os.path.realpath(sys.executable))"])).trim();
+  const serve = (machine, name, ...rest) => {
+    symlinkSync(python, `${FOLDER}/${name}`);
+    on(machine, `${FOLDER}/${name}`, `${FOLDER}/serve-chain.py`, ...rest);
+  };
+  serve("far", "postgres", "5432");
+  serve("db", "orders", "9000", "10.99.3.2:5432");
+  serve("web", "gateway", "8000", "10.99.1.3:9000", "10.99.1.3:9001");
+  await until("an answer of the chain", async () => {
+    const [code] = await once(on("host", "curl", "-sf", "-o", "/dev/null", "http://10.99.1.2:8000/"), "exit");
+    return code === 0;
+  });
+  on("host", "sh", "-c", "while :; do curl -s -o /dev/null http://10.99.1.2:8000/; sleep 0.3; done");
+}
+
+const CHAIN = `
+import socket, sys, threading
+port, *upstream = sys.argv[1:]
+calls = 0
+def call(address):
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), 3) as up:
+        up.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+        while up.recv(65536):
+            pass
+def answer(client):
+    global calls
+    calls += 1
+    with client:
+        client.recv(4096)
+        for n, address in enumerate(upstream):
+            if n and calls % 6:
+                continue
+            try:
+                call(address)
+            except OSError:
+                pass
+        client.sendall(b"HTTP/1.0 200 OK\\r\\nContent-Length: 4000\\r\\n\\r\\n" + bytes(4000))
+listener = socket.create_server(("", int(port)))
+while True:
+    client, _ = listener.accept()
+    threading.Thread(target=answer, args=(client,), daemon=True).start()
+`;
 
 const SERVERS = `
 import socket, threading, time

@@ -1,7 +1,7 @@
 // Makes the pictures of docs/pictures: each view with the lab's traffic, the map also dark. Only what is the lab's
 // is shown: neither processes of the machine nor what makes the pictures.
 import { mkdirSync } from "node:fs";
-import { endAll, FOLDER, launch, open, Skua, traffic, until } from "./lab.mjs";
+import { chain, endAll, FOLDER, launch, open, Skua, traffic, until } from "./lab.mjs";
 
 const out = `${process.env.SKUA_TEST_ROOT}/docs/pictures`;
 mkdirSync(out, { recursive: true });
@@ -19,8 +19,8 @@ const skua = new Skua(
 const browser = await launch();
 try {
   await skua.start();
-  await traffic();
-  const page = await open(browser, { viewport: { width: 1200, height: 700 }, colorScheme: "light" });
+  await Promise.all([traffic(), chain()]);
+  const page = await open(browser, { viewport: { width: 1280, height: 760 }, colorScheme: "light", locale: "en-GB" });
   const picture = async (name) => {
     await page.evaluate(() => document.activeElement?.blur?.());
     await page.screenshot({ path: `${out}/${name}.png` });
@@ -38,10 +38,17 @@ try {
   await page.locator(".aside .chart canvas").waitFor();
   await page.getByRole("button", { name: "Fit" }).click();
   await until("rates", async () => (await (await fetch(`${skua.url}api/map`)).json()).Rates.length > 0);
-  await picture("map");
   await page.emulateMedia({ colorScheme: "dark" });
   await picture("map-dark");
   await page.emulateMedia({ colorScheme: "light" });
+  // The path of a conversation, whose steps have numbers.
+  await go("flows?filter=tcp+and+host+10.99.3.2");
+  await page.locator("table.grid tbody tr").first().click();
+  await page.getByRole("button", { name: "Show path on map" }).click();
+  await page.getByRole("button", { name: "Clear path" }).waitFor();
+  await page.getByRole("button", { name: "Fit" }).click();
+  await page.locator(".notice").first().waitFor({ state: "detached" });
+  await picture("map");
   await go("flows?filter=tcp+or+udp");
   await page.locator("table.grid tbody tr").nth(8).waitFor();
   await page.locator("table.grid tbody tr").first().click();
@@ -49,10 +56,28 @@ try {
   await picture("flows");
   await go("services");
   await page.locator("svg.services .edge").nth(3).waitFor({ state: "attached" });
-  const strangers = await page.locator("svg.services .service.local text").allTextContents();
-  const own = /^(curl|python3|ping)(:\d+)?$/;
+  const strangers = await page.locator("svg.services .service.local .title").allTextContents();
+  const own = /^(curl|python3|ping|gateway|orders|postgres)$/;
   if (!strangers.every((name) => own.test(name.trim()))) throw new Error(`not of the lab: ${strangers}`);
   await picture("services");
+  await page.getByRole("button", { name: /^orders\s*service/ }).click();
+  await page.locator(".aside .red .chart canvas").waitFor();
+  await page.getByRole("heading", { name: "Where it runs" }).waitFor();
+  await picture("service");
+  await go("home");
+  await page.getByRole("region", { name: "Top talkers" }).getByText("curl").waitFor();
+  await page.getByRole("region", { name: "Traffic" }).locator(".column").nth(4).waitFor({ state: "attached" });
+  await picture("home");
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.getByRole("button", { name: "who to whom" }).click();
+  await page.locator(".sankey .band").first().waitFor({ state: "attached" });
+  await picture("home-dark");
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize({ width: 390, height: 760 });
+  await go("flows?filter=tcp");
+  await page.locator("table.grid tbody tr").nth(3).waitFor();
+  await picture("phone");
+  await page.setViewportSize({ width: 1280, height: 760 });
   await go("captures?new=1");
   await page.getByRole("button", { name: "Make it" }).waitFor();
   await page.getByRole("textbox", { name: /Nodes/ }).fill('G.V().Has("Name", "web0")');

@@ -14,6 +14,7 @@ WORK = Path(sys.argv[1])
 SKUA = os.environ["SKUA"]
 NAMESPACE = f"pack{os.getpid()}"
 DASHBOARD = Path("deploy/grafana/skua.json")
+METRICS = Path("docs/metrics.md")
 RULES = Path("deploy/prometheus/skua.rules.yaml")
 # Set by Prometheus itself.
 GIVEN = {"instance", "job"}
@@ -80,6 +81,10 @@ def served():
     names = {name + ("_total" if kind == "counter" else ""): set() for name, kind in types}
     for name, labels in re.findall(r"^(\w+)\{(.*)\} ", text, re.M):
         names[name] |= set(re.findall(r'(\w+)="', labels))
+    # Services have series when they have been called for a while; the page is written from the same definitions.
+    for name, labels in re.findall(r"^\| `(skua_\w+)` \|[^|]*\|[^|]*\|([^|]*)\|", METRICS.read_text(), re.M):
+        if name in names and not names[name]:
+            names[name] |= set(re.findall(r"`(\w+)`", labels))
     return names
 
 

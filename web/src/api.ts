@@ -1,5 +1,5 @@
 // Requests to the server that the page came from.
-import { connection, user, version } from "./state";
+import { connection, features, user, version } from "./state";
 
 /** The server does not answer. */
 export class Unreachable extends Error {}
@@ -91,6 +91,7 @@ export async function packets(query: string): Promise<Blob> {
 interface About {
   Version: string;
   Caller: { Name: string; Role: string } | null;
+  Features?: string[];
 }
 
 /** The code in a link that `skua console` prints. */
@@ -106,7 +107,7 @@ async function followLink(): Promise<void> {
     // A refused code does not end a session; without a session the page shows the login.
     if (!(error instanceof Refused)) throw error;
   }
-  history.replaceState(null, "", "#/map");
+  history.replaceState(null, "", "#/home");
 }
 addEventListener("hashchange", () => {
   if (LINK.test(location.hash)) whoAmI().catch(() => undefined);
@@ -118,6 +119,7 @@ export async function whoAmI(): Promise<void> {
   try {
     const about = await get<About>("/api");
     version.value = about.Version;
+    features.value = about.Features ?? [];
     user.value = { name: about.Caller?.Name ?? null, admin: about.Caller ? about.Caller.Role === "admin" : true };
   } catch (error) {
     if (error instanceof Refused && error.status === 401) user.value = null;

@@ -5,7 +5,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { save } from "./api";
 import { Complete } from "./complete";
 import { exact } from "./format";
-import { Copy, Trouble } from "./parts";
+import { Copy, Empty, Trouble } from "./parts";
 import { Result } from "./result";
 import { at, param, remember, set } from "./state";
 
@@ -77,6 +77,9 @@ export function Questions({ language, more, children }: { language: Language; mo
     if (query) {
       if (query !== text.peek()) give(query);
       void run(query);
+    } else {
+      answer.value = null;
+      error.value = "";
     }
     return () => running.current?.abort();
   }, [query, at.value, more]);
@@ -144,9 +147,16 @@ export function Questions({ language, more, children }: { language: Language; mo
         </div>
       </div>
       <Trouble text={error.value} />
+      {!answer.value && !error.value && !busy.value && (
+        <Empty title="Ask a question, or begin with one of these:">
+          <ul class="examples">
+            {language.examples.map((one) => <li key={one}><button type="button" class="plain" onClick={() => { give(one); go(one); }}><code>{one}</code></button></li>)}
+          </ul>
+        </Empty>
+      )}
       {answer.value && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Answer">
-          {found.length === 0 ? <p class="empty quiet">Nothing was found.</p> : <Result found={found} as={as} />}
+          {found.length === 0 ? <Empty title="Nothing was found."><p>The query is right, but nothing matches it{at.value === null ? "" : " at the moment that the time line shows"}. Names and types are exact: <code>G.V().Values("Type").Dedup()</code> lists what there is.</p></Empty> : <Result found={found} as={as} />}
         </div>
       )}
     </>

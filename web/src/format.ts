@@ -37,17 +37,42 @@ export function span(ns: number): string {
 
 const two = (value: number) => String(value).padStart(2, "0");
 
-/** The time of day, in the reader's zone. */
-export function clock(ms: number, fractions = false): string {
+/** Whether the reader's clock has 12 hours. */
+export const TWELVE = new Intl.DateTimeFormat(undefined, { hour: "numeric" }).resolvedOptions().hour12 ?? false;
+
+/** The time of day, in the reader's zone and by the reader's clock. */
+export function clock(ms: number, fine: "minutes" | "seconds" | "fractions" = "seconds"): string {
   const date = new Date(ms);
-  const text = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
-  return fractions ? `${text}.${String(date.getMilliseconds()).padStart(3, "0")}` : text;
+  const hour = date.getHours();
+  const parts = [TWELVE ? String(hour % 12 || 12) : two(hour), two(date.getMinutes())];
+  if (fine !== "minutes") parts.push(two(date.getSeconds()));
+  const fraction = fine === "fractions" ? `.${String(date.getMilliseconds()).padStart(3, "0")}` : "";
+  return `${parts.join(":")}${fraction}${TWELVE ? (hour < 12 ? " AM" : " PM") : ""}`;
 }
 
-/** Day and time, in the reader's zone. */
-export function moment(ms: number): string {
+/** Day and time, in the reader's zone; short without the year and the seconds. */
+export function moment(ms: number, short = false): string {
   const date = new Date(ms);
-  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(ms)}`;
+  const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return short ? `${day} ${clock(ms, "minutes")}` : `${date.getFullYear()}-${day} ${clock(ms)}`;
+}
+
+/** A moment as people write it: a time of today, with or without a day before it, or so long ago; null if it is none. */
+export function parseMoment(text: string, now: number): number | null {
+  const past = /^-?\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)(?:\s+ago)?$/i.exec(text.trim());
+  if (past) {
+    const unit = { s: 1e3, m: 60e3, min: 60e3, h: 3600e3, d: 86400e3 }[past[2]!.toLowerCase()]!;
+    return now - Number(past[1]) * unit;
+  }
+  const found = /^(?:(?:(\d{4})-)?(\d{1,2})-(\d{1,2})[ T]+)?(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap]m)?$/i.exec(text.trim());
+  if (!found) return null;
+  const date = new Date(now);
+  if (found[2]) date.setFullYear(Number(found[1] ?? date.getFullYear()), Number(found[2]) - 1, Number(found[3]));
+  let hour = Number(found[4]);
+  if (found[7]) hour = (hour % 12) + (/p/i.test(found[7]) ? 12 : 0);
+  if (hour > 23 || Number(found[5]) > 59 || Number(found[6] ?? 0) > 59) return null;
+  date.setHours(hour, Number(found[5]), Number(found[6] ?? 0), 0);
+  return date.getTime();
 }
 
 /** How long ago something was. */

@@ -1,11 +1,12 @@
 // Queries of the lake: sums of flows or services over a time, as a table or a chart.
 import { useSignal } from "@preact/signals";
 import { lines, Refused, save } from "./api";
-import { Chart } from "./chart";
+import { Sankey } from "./charts/sankey";
+import { Stacked } from "./charts/stack";
 import { Complete } from "./complete";
 import { bytes, exact, moment, rate, span } from "./format";
 import { useAnswer } from "./hooks";
-import { Copy, Name, Trouble } from "./parts";
+import { Copy, Empty, Name, Trouble } from "./parts";
 import { Bars } from "./result";
 import { at, param, set } from "./state";
 
@@ -41,6 +42,10 @@ const FIELDS: [string, string][] = [
   ["user", "of either side"],
   ["address", "of either side"],
   ["port", "of either side"],
+  ["country", "of either side, by a file"],
+  ["asn", "of either side, by a file"],
+  ["organization", "of either side, by a file"],
+  ["network", "of either side, by a file"],
   ["client_process", "the side that calls"],
   ["client_address", "the side that calls"],
   ["server_process", "the side that is called"],
@@ -64,8 +69,10 @@ const SERVICE_FIELDS: [string, string][] = [
   ["day", "time, rounded down"],
 ];
 const SPANS = ["minute", "hour", "day"];
-/** Lines of a chart. */
-const SERIES = 4;
+/** Lengths of slices of time, ms. */
+const LENGTHS: Record<string, number> = { minute: 60e3, hour: 3600e3, day: 86400e3 };
+/** Names in a chart; the rest is one more. */
+const SERIES = 7;
 const TOP = 100;
 
 /** Of `a,b,c` the last word is completed. */
@@ -79,6 +86,9 @@ const taken = (before: string, chosen: string) => before.replace(/[a-z_.]*$/, ""
 export function sinceAndUntil(): Record<string, string> {
   const ago = param("since", "1h");
   const end = at.value;
+  const from = Number(param("from"));
+  // A range of the time line is the time that is asked for.
+  if (from > 0) return { since: new Date(from).toISOString(), ...(end === null ? {} : { until: new Date(end).toISOString() }) };
   if (end === null) return { since: ago };
   const units: Record<string, number> = { m: 60e3, h: 3600e3, day: 86400e3, days: 86400e3 };
   const [, number, unit] = /^(\d+)(m|h|days?)$/.exec(ago) ?? [];
@@ -88,6 +98,7 @@ export function sinceAndUntil(): Record<string, string> {
 
 /** Chooses it. */
 export function Since() {
+  if (param("from")) return <span class="quiet">in the range of the time line</span>;
   return (
     <label>
       in the last{" "}
@@ -164,10 +175,18 @@ export function LakeView() {
         )}
       </div>
       <Trouble text={answer.value.error} />
+      {answer.value.loading && !answer.value.data && <p class="empty" role="status">Asking the lake …</p>}
       {answer.value.data && !answer.value.error && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Answer">
           {rows.length === 0 ? (
-            <p class="empty quiet">The lake has no such rows.</p>
+            <Empty title="The lake has no such rows.">
+              <p>Flows are written to it every few seconds to minutes. Ask for a longer time, or without a condition.</p>
+              <p class="buttons empty-buttons">
+                {param("where") && <button type="button" onClick={() => set({ where: "" })}>Without the condition</button>}
+                {param("filter") && <button type="button" onClick={() => set({ filter: "" })}>Without the filter</button>}
+                <button type="button" onClick={() => set({ since: "7days", from: "" })}>The last 7 days</button>
+              </p>
+            </Empty>
           ) : as === "chart" ? (
             <Drawn rows={rows} by={by} />
           ) : (
@@ -218,10 +237,15 @@ function Table({ rows, by }: { rows: Group[]; by: string[] }) {
   );
 }
 
-/** Over time when it is summed up by a time, else the largest. */
+/** Over time when it is summed up by a time; from whom to whom with several other fields; else the largest. */
 function Drawn({ rows, by }: { rows: Group[]; by: string[] }) {
   const time = by.find((name) => SPANS.includes(name));
-  const label = (row: Group) => by.filter((name) => name !== time).map((name) => String(row[name] ?? "–")).join(" · ") || "all";
+  const rest = by.filter((name) => name !== time);
+  const label = (row: Group) => rest.map((name) => String(row[name] ?? "–")).join(" · ") || "all";
+  if (!time && rest.length > 1) {
+    const bands = rows.filter((row) => total(row) > 0).map((row) => ({ path: rest.map((name) => String(row[name] ?? "–")), value: total(row) }));
+    return <div class="drawn"><Sankey bands={bands} heads={rest.map((name) => name.replaceAll("_", " "))} format={bytes} label="The answer, from field to field" /></div>;
+  }
   if (!time) {
     const bars = rows.slice(0, 40).map((row) => ({ label: label(row), value: total(row) }));
     bars.sort((a, b) => b.value - a.value);
@@ -229,14 +253,22 @@ function Drawn({ rows, by }: { rows: Group[]; by: string[] }) {
   }
   const sums = new Map<string, number>();
   for (const row of rows) sums.set(label(row), (sums.get(label(row)) ?? 0) + total(row));
-  const names = [...sums].sort((a, b) => b[1] - a[1]).slice(0, SERIES).map(([name]) => name);
-  const times = [...new Set(rows.map((row) => Date.parse(String(row[time]))))].filter(Number.isFinite).sort((a, b) => a - b);
-  const found = new Map(rows.map((row) => [`${Date.parse(String(row[time]))} ${label(row)}`, total(row)]));
+  const names = new Set([...sums].sort((a, b) => b[1] - a[1]).slice(0, SERIES).map(([name]) => name));
+  const ms = LENGTHS[time]!;
+  const cells = new Map<string, { start: number; ms: number; name: string; value: number }>();
+  for (const row of rows) {
+    const start = Date.parse(String(row[time]));
+    if (!Number.isFinite(start)) continue;
+    const name = names.has(label(row)) ? label(row) : "others";
+    const cell = cells.get(`${start} ${name}`) ?? { start, ms, name, value: 0 };
+    cell.value += (total(row) * 8000) / ms;
+    cells.set(`${start} ${name}`, cell);
+  }
+  const slices = [...cells.values()];
+  const starts = slices.map((slice) => slice.start);
   return (
-    <>
-      <Chart label="The answer over time" height={300} times={times.map((ms) => ms / 1000)} format={bytes}
-        series={names.map((name) => ({ name, values: times.map((ms) => found.get(`${ms} ${name}`) ?? 0) }))} />
-      {sums.size > SERIES && <p class="quiet">The {SERIES} largest of {exact(sums.size)}.</p>}
-    </>
+    <div class="drawn">
+      <Stacked slices={slices} from={Math.min(...starts)} until={Math.max(...starts) + ms} format={rate} height={320} label="The answer over time" />
+    </div>
   );
 }

@@ -3,12 +3,13 @@ import { useEffect } from "preact/hooks";
 import { logOut, whoAmI } from "./api";
 import { FlowsView } from "./flows/view";
 import { clock } from "./format";
+import { HomeView } from "./home";
 import { Login } from "./login";
 import { ManageView } from "./manage";
 import { follow } from "./mapdata";
 import { MapView } from "./map/view";
 import { QueryView } from "./query";
-import { ServicesView } from "./services";
+import { ServicesView } from "./services/view";
 import { chosenTheme, connection, dark, go, unreachableSince, link, notices, param, route, setTheme, user, version, VIEWS, type View } from "./state";
 import { plain } from "./format";
 import { Timeline } from "./timeline";
@@ -17,6 +18,7 @@ import { Timeline } from "./timeline";
 const RETRY = 3000;
 
 const SHOWN: Record<View, () => preact.JSX.Element> = {
+  home: HomeView,
   map: MapView,
   flows: FlowsView,
   services: ServicesView,
@@ -44,7 +46,7 @@ function Head() {
   const next = chosenTheme.value === "" ? (dark.value ? "light" : "dark") : chosenTheme.value === "dark" ? "light" : "dark";
   return (
     <header class="head">
-      <a class="brand" href={link("map")}>
+      <a class="brand" href={link("home")}>
         <img src="console/icon.svg" alt="" width={22} height={22} /> Skua
       </a>
       <nav aria-label="Views">

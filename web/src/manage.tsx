@@ -1,10 +1,10 @@
 // Captures, taps, detectors and alerts: list, status, create and delete.
-import { useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { change, get, packets, quoted, save } from "./api";
 import { bytes, exact, moment, plain } from "./format";
 import { useAnswer } from "./hooks";
-import { Copy, Name, Trouble, Values, Window } from "./parts";
+import { Copy, Empty, Name, Trouble, Values, Window } from "./parts";
 import { at, connection, isAdmin, link, param, say, set } from "./state";
 
 type Thing = Record<string, unknown>;
@@ -23,6 +23,8 @@ interface Kind {
   key: string;
   title: string;
   one: string;
+  /** What it is for, where there is none yet. */
+  use: string;
   path: string;
   columns: [string, (thing: Thing, status: Map<string, Thing>) => ComponentChildren, "number"?][];
   fields: Field[];
@@ -73,6 +75,7 @@ const KINDS: Kind[] = [
     key: "captures",
     title: "Captures",
     one: "capture",
+    use: "A capture counts flows on the nodes that a query finds, and keeps the first packets of each on request: open them as pcapng, or watch them live.",
     path: "/api/capture",
     columns: [
       ["Name", (thing) => text(thing, "Name")],
@@ -115,6 +118,7 @@ const KINDS: Kind[] = [
     key: "taps",
     title: "Taps",
     one: "tap",
+    use: "A tap copies chosen packets of interfaces to a monitor: another interface, a VXLAN tunnel or a stream.",
     path: "/api/tap",
     columns: [
       ["Name", (thing) => text(thing, "Name")],
@@ -146,6 +150,7 @@ const KINDS: Kind[] = [
     key: "steer",
     title: "Steering",
     one: "detector",
+    use: "A detector watches values in packets for jumps in the kernel, and reports, marks or redirects when one comes.",
     path: "/api/steer",
     columns: [
       ["Name", (thing) => text(thing, "Name")],
@@ -170,6 +175,7 @@ const KINDS: Kind[] = [
     key: "alerts",
     title: "Alerts",
     one: "alert",
+    use: "An alert asks a query again and again, and fires when its answer crosses a threshold: by a web hook, or into a file.",
     path: "/api/alert",
     columns: [
       ["Name", (thing) => text(thing, "Name")],
@@ -235,10 +241,12 @@ export function ManageView() {
   );
 }
 
+/** Counts what was made and ended here: lists are asked for again at once. */
+const changes = signal(0);
+
 function Listed({ kind }: { kind: Kind }) {
-  const bump = useSignal(0);
   const answer = useAnswer(
-    `${kind.key} ${bump.value} ${param("new")}`,
+    `${kind.key} ${changes.value}`,
     async (signal) => {
       const [all, status] = await Promise.all([
         get<unknown>(kind.path, signal),
@@ -255,7 +263,7 @@ function Listed({ kind }: { kind: Kind }) {
     try {
       await change("DELETE", `${kind.path}/${encodeURIComponent(idOf(thing))}`);
       say(`The ${kind.one} has ended`);
-      bump.value += 1;
+      changes.value += 1;
     } catch (error) {
       say((error as Error).message, true);
     }
@@ -266,7 +274,12 @@ function Listed({ kind }: { kind: Kind }) {
     <>
       <Trouble text={answer.value.error} />
       <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label={kind.title}>
-        {answer.value.data && all.length === 0 && <p class="empty quiet">There is no {kind.one}.</p>}
+        {answer.value.data && all.length === 0 && (
+          <Empty title={`There is no ${kind.one}.`}>
+            <p>{kind.use}</p>
+            {isAdmin.value && <button type="button" class="primary" onClick={() => set({ new: "1" })}>Make one</button>}
+          </Empty>
+        )}
         {all.length > 0 && (
           <table class="grid">
             <thead>
@@ -362,6 +375,7 @@ function Form({ kind }: { kind: Kind }) {
     try {
       await change("POST", kind.path, kind.body(values), values.ttl ? { "x-resource-ttl": values.ttl } : {});
       say(`The ${kind.one} has been made`);
+      changes.value += 1;
       close();
     } catch (problem) {
       error.value = (problem as Error).message;

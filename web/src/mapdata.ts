@@ -1,6 +1,6 @@
 // The map's nodes and edges, from /ws/map; from /api/map when WebSockets are refused, and for the past.
 import { signal } from "@preact/signals";
-import { get } from "./api";
+import { get, Unreachable } from "./api";
 import { applyList, setSocket } from "./live";
 import { at, begins, connection, serverNow, skew, user } from "./state";
 
@@ -141,6 +141,8 @@ function hangUp(): void {
 
 function connect(): void {
   hangUp();
+  // A moment of the past that was to be shown would hang up again.
+  clearTimeout(timer);
   if (at.peek() !== null || !user.peek()) return;
   const ws = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/map`);
   socket = ws;
@@ -195,7 +197,8 @@ async function showPast(moment: number): Promise<void> {
     connection.value = "live";
   } catch (error) {
     if (at.peek() !== moment) return;
-    pastError.value = (error as Error).message;
+    if (error instanceof Unreachable) later(() => void showPast(moment), RETRY[1]!);
+    else pastError.value = (error as Error).message;
   }
 }
 
@@ -210,12 +213,18 @@ export function follow(): () => void {
     if (moment !== null) later(() => void showPast(Math.min(moment, serverNow())), 120);
     else connect();
   });
+  // In the past there is no WebSocket that would find the server again.
+  const stopConnection = connection.subscribe((state) => {
+    const moment = at.peek();
+    if (state === "unreachable" && moment !== null) later(() => void showPast(moment), RETRY[1]!);
+  });
   const stopUser = user.subscribe((someone) => {
     if (someone && at.peek() === null && !socket) connect();
     if (someone === null) hangUp();
   });
   return () => {
     stopAt();
+    stopConnection();
     stopUser();
     hangUp();
   };

@@ -30,6 +30,16 @@ export function Trouble({ text }: { text: string }) {
   ) : null;
 }
 
+/** What stands where nothing is: why, and what to do. */
+export function Empty({ title, children }: { title: ComponentChildren; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
 /** A part beside the view, closed with Escape. */
 export function Aside({ title, close, children }: { title: ComponentChildren; close: () => void; children: ComponentChildren }) {
   const part = useRef<HTMLElement>(null);

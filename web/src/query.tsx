@@ -2,7 +2,7 @@ import { ask, packets, save } from "./api";
 import { type Language, Questions } from "./ask";
 import { LakeView } from "./lake";
 import { SqlView } from "./sql";
-import { at, param, say, set } from "./state";
+import { at, features, param, say, set } from "./state";
 
 /** Steps of the language, with explanations. */
 const STEPS: [string, string][] = [
@@ -93,7 +93,7 @@ const GREMLIN: Language = {
   ask: (query, signal) => ask(placed(query), signal),
 };
 
-/** Example queries, with their purposes. */
+/** Ways to ask, with their purposes. */
 const KINDS: [string, string, string][] = [
   ["", "Gremlin", "graph and flows, now and in the past"],
   ["lake", "Lake", "past flows and services, summed up"],
@@ -105,8 +105,8 @@ export function QueryView() {
   return (
     <div class="list query">
       <div class="tools">
-        <span class="tabs" role="group" aria-label="Example queries">
-          {KINDS.map(([kind, name]) => (
+        <span class="tabs" role="group" aria-label="Language">
+          {KINDS.filter(([kind]) => kind !== "sql" || features.value.includes("sql")).map(([kind, name]) => (
             <button key={kind} type="button" aria-pressed={of === kind} onClick={() => set({ of: kind, q: "" })}>{name}</button>
           ))}
         </span>

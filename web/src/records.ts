@@ -14,6 +14,10 @@ export interface Flow {
     container?: string;
     pod?: string;
     unit?: string;
+    country?: string;
+    asn?: number;
+    organization?: string;
+    network?: string;
   };
   b: {
     address: string;
@@ -24,6 +28,10 @@ export interface Flow {
     container?: string;
     pod?: string;
     unit?: string;
+    country?: string;
+    asn?: number;
+    organization?: string;
+    network?: string;
   };
   ab: {
     packets: number;
@@ -41,6 +49,19 @@ export interface Flow {
   duration: number;
   ifindex: number;
   netns?: number;
+  link?: {
+    a?: string;
+    b?: string;
+    moved?: number;
+  };
+  mpls?: {
+    a?: number;
+    b?: number;
+  };
+  ip?: {
+    fragments?: number;
+  };
+  rtt?: number;
   vlans?: number[];
   ethertype?: number;
   icmp?: {
@@ -64,6 +85,18 @@ export interface Flow {
     ba_out_of_order?: number;
     ab_zero_window?: number;
     ba_zero_window?: number;
+    ab_syn?: string;
+    ba_syn?: string;
+    ab_fin?: string;
+    ba_fin?: string;
+    ab_rst?: string;
+    ba_rst?: string;
+    ab_syn_ttl?: number;
+    ba_syn_ttl?: number;
+    ab_skipped?: number;
+    ab_skipped_bytes?: number;
+    ba_skipped?: number;
+    ba_skipped_bytes?: number;
   };
   tunnel?: {
     type?: string;
@@ -73,6 +106,7 @@ export interface Flow {
   service?: {
     side?: string;
     by?: string;
+    port_name?: string;
   };
   sampling?: number;
   rate: {
@@ -90,12 +124,20 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["a.container", "A.Container"],
   ["a.pod", "A.Pod"],
   ["a.unit", "A.Unit"],
+  ["a.country", "A.Country"],
+  ["a.asn", "A.ASN"],
+  ["a.organization", "A.Organization"],
+  ["a.network", "A.Network"],
   ["b.process", "B.Process"],
   ["b.pid", "B.PID"],
   ["b.user", "B.User"],
   ["b.container", "B.Container"],
   ["b.pod", "B.Pod"],
   ["b.unit", "B.Unit"],
+  ["b.country", "B.Country"],
+  ["b.asn", "B.ASN"],
+  ["b.organization", "B.Organization"],
+  ["b.network", "B.Network"],
   ["ab.packets", "Metric.ABPackets"],
   ["ab.bytes", "Metric.ABBytes"],
   ["ba.packets", "Metric.BAPackets"],
@@ -105,12 +147,17 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["duration", "Duration"],
   ["ifindex", "IfIndex"],
   ["netns", "NetNS"],
+  ["link.moved", "Link.Moved"],
+  ["mpls.a", "MPLS.A"],
+  ["mpls.b", "MPLS.B"],
+  ["ip.fragments", "IPMetric.Fragments"],
+  ["rtt", "Metric.RTT"],
   ["ethertype", "EtherType"],
   ["icmp.code", "ICMP.Code"],
   ["icmp.id", "ICMP.ID"],
   ["tcp.state", "TCPMetric.State"],
   ["tcp.opened_by", "TCPMetric.OpenedBy"],
-  ["tcp.handshake_rtt", "Metric.RTT"],
+  ["tcp.handshake_rtt", "TCPMetric.HandshakeRTT"],
   ["tcp.server_rtt", "TCPMetric.ServerRTT"],
   ["tcp.client_rtt", "TCPMetric.ClientRTT"],
   ["tcp.ab_flags", "TCPMetric.ABFlags"],
@@ -123,10 +170,17 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tcp.ba_out_of_order", "TCPMetric.BASegmentOutOfOrder"],
   ["tcp.ab_zero_window", "TCPMetric.ABZeroWindow"],
   ["tcp.ba_zero_window", "TCPMetric.BAZeroWindow"],
+  ["tcp.ab_syn_ttl", "TCPMetric.ABSynTTL"],
+  ["tcp.ba_syn_ttl", "TCPMetric.BASynTTL"],
+  ["tcp.ab_skipped", "TCPMetric.ABSegmentSkipped"],
+  ["tcp.ab_skipped_bytes", "TCPMetric.ABSegmentSkippedBytes"],
+  ["tcp.ba_skipped", "TCPMetric.BASegmentSkipped"],
+  ["tcp.ba_skipped_bytes", "TCPMetric.BASegmentSkippedBytes"],
   ["tunnel.type", "Tunnel"],
   ["tunnel.id", "Network.ID"],
   ["tunnel.parent", "ParentUUID"],
   ["service.by", "Service.Rule"],
+  ["service.port_name", "Service.PortName"],
 ];
 
 export interface Socket {
@@ -134,6 +188,7 @@ export interface Socket {
   state: string;
   process?: string;
   pid?: number;
+  ns_pid?: number;
   user?: string;
   executable?: string;
   container?: string;
@@ -189,6 +244,7 @@ export interface Socket {
 export const SOCKET_KEYS: readonly (readonly [string, string])[] = [
   ["process", "Name"],
   ["pid", "Pid"],
+  ["ns_pid", "NSPid"],
   ["user", "User"],
   ["container", "Container"],
   ["pod", "Pod"],
@@ -302,4 +358,9 @@ export interface ServiceEdge {
   first: string;
   last: string;
   change?: string;
+  rate?: {
+    bits_per_second?: number;
+    connections_per_second?: number;
+    failures_per_second?: number;
+  };
 }

@@ -1,8 +1,9 @@
 // State of the page: location (in the URL), user, and whether the server answers.
 import { computed, effect, signal } from "@preact/signals";
 
-export type View = "map" | "flows" | "services" | "captures" | "query";
+export type View = "home" | "map" | "flows" | "services" | "captures" | "query";
 export const VIEWS: [View, string][] = [
+  ["home", "Home"],
   ["map", "Map"],
   ["flows", "Flows"],
   ["services", "Services"],
@@ -18,7 +19,7 @@ export interface Route {
 
 function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  const view = VIEWS.find(([name]) => name === path)?.[0] ?? "map";
+  const view = VIEWS.find(([name]) => name === path)?.[0] ?? "home";
   return { view, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
@@ -34,18 +35,22 @@ addEventListener("hashchange", () => {
   route.value = parse(location.hash);
 });
 
-/** Opens a view; the moment stays. */
+/** The moment and the range of time, which stay when the view changes. */
+function time(): Params {
+  const { at, from } = route.value.params;
+  return { ...(at ? { at } : {}), ...(from ? { from } : {}) };
+}
+
+/** Opens a view; the time stays. */
 export function go(view: View, params: Params = {}): void {
-  const at = route.value.params.at;
-  const next = { view, params: at ? { at, ...params } : params };
+  const next = { view, params: { ...time(), ...params } };
   history.pushState(null, "", address(next));
   route.value = next;
 }
 
-/** The address of a view at the same moment. */
+/** The address of a view at the same time. */
 export function link(view: View, params: Params = {}): string {
-  const at = route.value.params.at;
-  return address({ view, params: at ? { at, ...params } : params });
+  return address({ view, params: { ...time(), ...params } });
 }
 
 /** Changes parts of the address; empty ones are removed. */
@@ -74,6 +79,8 @@ export interface User {
 export const user = signal<User | null | undefined>(undefined);
 export const isAdmin = computed(() => user.value?.admin ?? false);
 export const version = signal("");
+/** Optional parts of the program. */
+export const features = signal<string[]>([]);
 
 export type Link = "connecting" | "live" | "polling" | "unreachable";
 /** The connection to the server. */

@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 23] = [
+const OBJECTS: [(&str, &str, &[&str]); 25] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -25,6 +25,12 @@ const OBJECTS: [(&str, &str, &[&str]); 23] = [
         "flow_tc_shared_packets",
         "flow/tc.bpf.c",
         &["-DSKUA_SHARED", "-DSKUA_PACKETS"],
+    ),
+    ("flow_tc_tables", "flow/tc.bpf.c", &["-DSKUA_TABLES"]),
+    (
+        "flow_tc_tables_packets",
+        "flow/tc.bpf.c",
+        &["-DSKUA_TABLES", "-DSKUA_PACKETS"],
     ),
     ("socket_btf", "socket/btf.bpf.c", &[]),
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
@@ -64,6 +70,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "aarch64" => "arm64",
         other => return Err(format!("kernel programs are not made for {other}").into()),
     };
+    // Headers of the target: beside those of the host, or where cross-compilers have them.
+    let machine = target.replace("-unknown", "");
+    let native = PathBuf::from("/usr/include").join(&machine);
+    let headers = if native.join("asm").exists() {
+        native
+    } else {
+        PathBuf::from("/usr").join(machine).join("include")
+    };
     println!("cargo:rerun-if-changed={}", root.display());
     println!("cargo:rerun-if-env-changed=CLANG");
     for (object, source, arguments) in OBJECTS {
@@ -74,7 +88,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .args(["-Wno-unused-parameter", "-Wno-sign-compare"])
             .arg(format!("-I{}", root.join("include").display()))
             .arg(format!("-I{include}"))
-            .arg(format!("-I/usr/include/{}", target.replace("-unknown", "")))
+            .arg(format!("-I{}", headers.display()))
             .arg(format!("-D__TARGET_ARCH_{arch}"))
             .args(arguments)
             .arg("-c")

@@ -18,7 +18,7 @@ pub struct Key {
     /// The tunnel and the conversation around, see [`Key::around`]; outside of tunnels none.
     pub parent: Option<Box<(TunnelId, Key)>>,
     /// As in the flow key.
-    pub vlan: [u16; 2],
+    pub vlan: [u16; 4],
     /// Has an Ethernet header.
     pub ethernet: bool,
     /// 0, 4 or 6.
@@ -34,11 +34,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// The [`parent`](Key::parent) of what this conversation carries in a tunnel. Ports of VXLAN and GENEVE do not count:
-    /// the source port differs by direction.
-    pub fn around(mut self, tunnel: TunnelId) -> Box<(TunnelId, Self)> {
-        if ["vxlan", "geneve"].contains(&tunnel.0) {
-            (self.lo.1, self.hi.1) = (0, 0);
+    /// The [`parent`](Key::parent) of what this conversation carries in a tunnel. Ports do not count: the source port differs
+    /// by direction; nor do labels of MPLS, of which each direction has its own.
+    pub fn around(mut self, mut tunnel: TunnelId) -> Box<(TunnelId, Self)> {
+        (self.lo.1, self.hi.1) = (0, 0);
+        if tunnel.0 == "mpls" {
+            tunnel.1 = 0;
         }
         Box::new((tunnel, self))
     }
@@ -160,11 +161,13 @@ fn key(update: &FlowUpdate, by_id: &HashMap<u64, FlowUpdate>, interfaces: &[Inte
         skua_flow::Tunnel::Gre => "gre",
         skua_flow::Tunnel::IpInIp => "ip-in-ip",
         skua_flow::Tunnel::Mpls => "mpls",
+        skua_flow::Tunnel::Erspan => "erspan",
     });
     let parent = tunnel.and_then(|tunnel| {
         let outer = self::key(by_id.get(&update.parent)?, by_id, interfaces);
         Some(outer.around((tunnel, update.tunnel_id)))
     });
+    let [third, fourth] = update.link.inner_tags;
     let interface = interfaces
         .get(key.ifindex as usize)
         .and_then(|interface| interface.name.as_deref())
@@ -172,7 +175,7 @@ fn key(update: &FlowUpdate, by_id: &HashMap<u64, FlowUpdate>, interfaces: &[Inte
     Key {
         interface: interface.to_owned(),
         parent,
-        vlan: key.vlan,
+        vlan: [key.vlan[0], key.vlan[1], third, fourth],
         ethernet: key.ethernet(),
         network: match key.network() {
             skua_flow::Network::None => 0,

@@ -12,7 +12,7 @@ struct Level {
     start: u32,
     tunnel: Option<TunnelId>,
     ethernet: bool,
-    vlan: [u16; 2],
+    vlan: [u16; MAX_TAGS],
     mac: ([u8; 16], [u8; 16]),
     ethertype: u16,
     network: u8,
@@ -61,7 +61,7 @@ const EXTENSIONS: &[(&str, u8, &str)] = &[
 
 /// Most extension headers, tags, labels and levels.
 const MAX_EXTENSIONS: usize = 8;
-const MAX_TAGS: usize = 2;
+const MAX_TAGS: usize = 4;
 const MAX_LABELS: usize = 8;
 const MAX_LEVELS: usize = 3;
 
@@ -337,7 +337,7 @@ impl<'a> Walk<'a> {
                 _ => break,
             };
             if count == MAX_TAGS {
-                self.differences.insert(Difference::ThirdTag);
+                self.differences.insert(Difference::FifthTag);
                 break;
             }
             self.at += 1;
@@ -348,7 +348,9 @@ impl<'a> Walk<'a> {
             level.vlan[count] = 0x1000 | id.unwrap_or(0) as u16;
             count += 1;
             // Two 802.1ad tags are one layer for tshark, with the second tag inside.
-            if let Some(inner) = layer.number("ieee8021ad.cvid") {
+            if let Some(inner) = layer.number("ieee8021ad.cvid")
+                && count < MAX_TAGS
+            {
                 level.vlan[count] = 0x1000 | inner as u16;
                 count += 1;
             }
@@ -561,10 +563,10 @@ impl<'a> Walk<'a> {
             let more = self.packet.layers[before..]
                 .iter()
                 .any(|layer| matches!(layer.name.as_str(), "eth" | "ip" | "ipv6") && layer.pos > 0);
-            let third_tag = self.is("vlan") || self.is("ieee8021ad");
+            let one_tag_more = self.is("vlan") || self.is("ieee8021ad");
             if more && outer.malformed {
                 self.differences.insert(Difference::Nibble);
-            } else if more && !third_tag {
+            } else if more && !one_tag_more {
                 self.differences.insert(Difference::NotOurTunnel);
             }
         }
@@ -578,6 +580,7 @@ impl<'a> Walk<'a> {
         let layer = self.peek()?;
         let tunnel: TunnelId = match (layer.name.as_str(), outer.network, outer.protocol) {
             ("mpls", 0, _) => ("mpls", self.labels()?),
+            ("mpls", 4 | 6, 17) if outer.ports.1 == 6635 => ("mpls", self.labels()?),
             ("vxlan", 4 | 6, 17) if matches!(outer.ports.1, 4789 | 8472) => {
                 self.at += 1;
                 let valid = matches!(layer.field("vxlan.flag_i"), Some("1" | "True"));
@@ -600,7 +603,15 @@ impl<'a> Walk<'a> {
                 if self.is("mpls") {
                     self.labels()?;
                 }
-                ("gre", layer.number("gre.key").unwrap_or(0) as u32)
+                match self.peek().filter(|layer| layer.name == "erspan") {
+                    Some(erspan) => {
+                        self.at += 1;
+                        // Type I has none.
+                        let session = erspan.number("erspan.spanid").unwrap_or(0);
+                        ("erspan", session as u32)
+                    }
+                    None => ("gre", layer.number("gre.key").unwrap_or(0) as u32),
+                }
             }
             ("ip" | "ipv6", 4 | 6, 4 | 41) => ("ip-in-ip", 0),
             _ => return None,
@@ -612,8 +623,8 @@ impl<'a> Walk<'a> {
             ..Level::default()
         };
         match (tunnel.0, first.name.as_str()) {
-            ("vxlan" | "geneve" | "gre", "eth") => self.ethernet(&mut level)?,
-            ("vxlan", _) => return None,
+            ("vxlan" | "geneve" | "gre" | "erspan", "eth") => self.ethernet(&mut level)?,
+            ("vxlan" | "erspan", _) => return None,
             (_, "ip" | "ipv6") => {}
             _ => return None,
         }

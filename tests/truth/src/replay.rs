@@ -129,7 +129,7 @@ fn key(flow: &Value, by_id: &HashMap<&str, &Value>, stem: &str) -> Option<(Key, 
     };
     let (a, b) = (endpoint("a")?, endpoint("b")?);
     let (lo, hi) = if a <= b { (a, b) } else { (b, a) };
-    let mut vlan = [0; 2];
+    let mut vlan = [0; 4];
     for (place, id) in vlan
         .iter_mut()
         .zip(flow["vlans"].as_array().into_iter().flatten())
@@ -145,6 +145,7 @@ fn key(flow: &Value, by_id: &HashMap<&str, &Value>, stem: &str) -> Option<(Key, 
                 "gre" => "gre",
                 "ipip" => "ip-in-ip",
                 "mpls" => "mpls",
+                "erspan" => "erspan",
                 _ => return None,
             };
             let id = tunnel["id"].as_u64()? as u32;

@@ -232,6 +232,7 @@ fn wanted(name: &[u8]) -> bool {
         b"geneve",
         b"gre",
         b"mpls",
+        b"erspan",
     ];
     let end = name.iter().position(|byte| *byte == b'.');
     end.is_some_and(|end| PROTOCOLS.contains(&&name[..end]))

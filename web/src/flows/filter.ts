@@ -1,6 +1,7 @@
-// The filter box: completion of pcap expressions, and the part of that language that also works for the
-// past.
+// The filter box: completion of conditions and of pcap expressions, and the part of both languages that also works for
+// the past.
 import { quoted } from "../api";
+import { KEYS } from "./keys";
 
 /** Words of pcap expressions, with their meanings. */
 export const WORDS: [string, string][] = [
@@ -33,7 +34,38 @@ const LAYERS: Record<string, string> = {
   ip6: "IPv6",
 };
 
-/** Query steps equal to an expression; an error names the part that does not work for the past. */
+/** Values of keys that have few. */
+const VALUES: Record<string, string[]> = {
+  state: ["established", "syn-sent", "syn-received", "closing", "closed", "reset"],
+  protocol: ["tcp", "udp", "icmp", "icmpv6", "sctp", "arp"],
+};
+
+/** Keys of queries for the past. */
+const PAST: Record<string, string> = {
+  address: "Network",
+  port: "Transport",
+  interface: "Interface",
+  state: "TCPMetric.State",
+};
+for (const name of ["Process", "PID", "User", "Container", "Pod", "Unit"]) {
+  for (const side of ["A", "B"]) PAST[`${side}.${name}`.toLowerCase()] = `${side}.${name}`;
+}
+
+/** A condition as a query step; nothing when the text is none. */
+function step(word: string): string | undefined {
+  const [, key, text] = /^([a-z_.]+)[:=](.+)$/i.exec(word) ?? [];
+  if (!key || !text) return undefined;
+  const value = text.replace(/^"(.*)"$/, "$1");
+  const layer = key === "protocol" ? LAYERS[value] : undefined;
+  if (layer) return `.Has("LayersPath", Regex(".*${layer}.*"))`;
+  const name = PAST[key.toLowerCase()];
+  if (!name || /[*,]/.test(value)) return undefined;
+  if (key === "port" || key.endsWith(".pid")) return /^\d+$/.test(value) ? `.Has("${name}", ${value})` : undefined;
+  if (key === "address" && value.includes("/")) return `.Has("${name}", Ipv4Range(${quoted(value)}))`;
+  return `.Has("${name}", ${quoted(value)})`;
+}
+
+/** Query steps equal to a filter; an error names the part that does not work for the past. */
 export function steps(expression: string): string {
   const words = expression.trim().split(/\s+/).filter(Boolean);
   let query = "";
@@ -46,6 +78,11 @@ export function steps(expression: string): string {
   while (i < words.length) {
     const word = next();
     if (word === "and" || word === "&&") continue;
+    const condition = step(word);
+    if (condition) {
+      query += condition;
+      continue;
+    }
     let side = "";
     let what = word;
     if (word === "src" || word === "dst") {
@@ -63,7 +100,7 @@ export function steps(expression: string): string {
     } else {
       throw new Error(
         `\`${word}\` does not work for the past: tcp, udp, icmp, icmp6, arp, ip, ip6, host, net, port, src and dst can, ` +
-          "joined by `and`; the view Query has all",
+          "address:, port:, protocol:, state:, interface:, a.process:, b.process: and the like, joined by `and`; the view Query has all",
       );
     }
   }
@@ -72,10 +109,22 @@ export function steps(expression: string): string {
 
 /** Completions of the word at the end of a text. */
 export function completions(text: string): [string, string][] {
-  const word = /[a-z0-9]*$/.exec(text)?.[0] ?? "";
-  if (word === "" && text !== "" && !text.endsWith(" ")) return [];
-  return WORDS.filter(([name]) => name.startsWith(word) && name !== word).slice(0, 8);
+  const last = /\S*$/.exec(text)?.[0] ?? "";
+  const word = last.replace(/^-/, "");
+  const [, key, before, value] = /^(\w+):((?:[^,]*,)*)([^,]*)$/.exec(word) ?? [];
+  if (key !== undefined) {
+    const found = (VALUES[key] ?? []).filter((known) => known.startsWith(value!) && known !== value);
+    return found.map((known) => [`${key}:${before}${known}`, ""]);
+  }
+  if (!/^[a-z0-9]*$/.test(word)) return [];
+  const keys = KEYS.filter(([name]) => name.startsWith(word));
+  const words = last.startsWith("-") ? [] : WORDS.filter(([name]) => name.startsWith(word) && name !== word);
+  return [...keys, ...words].slice(0, 10);
 }
 
 /** A text with its last word replaced. */
-export const completed = (text: string, word: string) => `${text.replace(/[a-z0-9]*$/, "")}${word} `;
+export function completed(text: string, word: string): string {
+  const minus = /(^|\s)-\S*$/.test(text) ? "-" : "";
+  const more = /[:>,]$/.test(word) ? "" : " ";
+  return `${text.replace(/\S*$/, "")}${minus}${word}${more}`;
+}

@@ -54,3 +54,10 @@ export function recorded(found: Found): Flow {
   if (found.FinishType) flow.end = ["", "timeout", "tcp_fin", "tcp_rst"][found.FinishType];
   return flow as unknown as Flow;
 }
+
+/** How states and ends of conversations stand in tables. */
+const STATES: Record<string, string> = { tcp_fin: "closed", tcp_rst: "reset", timeout: "timed out", "syn-sent": "no answer yet" };
+export const stateOf = (flow: Flow) => {
+  const state = flow.end ?? flow.tcp?.state ?? "";
+  return STATES[state] ?? state.replaceAll("_", " ");
+};

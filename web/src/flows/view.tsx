@@ -4,10 +4,11 @@ import { Complete } from "../complete";
 import { bytes, clock, count, endpoint, exact, moment, plain, rate, span } from "../format";
 import { useAnswer, useLines, type Lines } from "../hooks";
 import { then } from "../map/details";
-import { Aside, Columns, Copy, Name, Trouble, Values } from "../parts";
+import { Aside, Columns, Copy, Empty, Name, Trouble } from "../parts";
+import { Readable } from "../values";
 import { at, connection, go, isAdmin, link, param, route, say, set, type Params } from "../state";
 import { completed, completions, steps } from "./filter";
-import { recorded, type Flow, type Found, type Side } from "./record";
+import { recorded, stateOf, type Flow, type Found, type Side } from "./record";
 
 /** Rows of a page. */
 const PAGE = 100;
@@ -21,8 +22,27 @@ const SORTS: Record<string, string> = {
   start: "Start",
 };
 
-/** Widths of the columns of conversations, px; 0: an equal share of the rest. */
-const WIDTHS = [84, 0, 0, 104, 88, 88, 88, 84, 80, 80, 104, 112, 84, 84];
+/**
+ * Columns of conversations: title, sorted by, width in px (0: an equal share of the rest), and from which width on there is room for it
+ * (1 always, 4 only in the widest).
+ */
+const COLUMNS: [string, string, number, number][] = [
+  ["Protocol", "", 86, 1],
+  ["A", "", 0, 1],
+  ["B", "", 0, 1],
+  ["Rate", "rate", 100, 1],
+  ["A → B", "", 78, 3],
+  ["B → A", "", 78, 3],
+  ["Bytes", "bytes", 82, 1],
+  ["Packets", "packets", 84, 2],
+  ["RTT", "", 70, 2],
+  ["Retrans.", "", 90, 3],
+  ["State", "", 100, 2],
+  ["Interface", "", 98, 4],
+  ["Start", "start", 106, 4],
+  ["Last", "last", 106, 1],
+];
+const SORTED: [string, string][] = [["rate", "rate"], ["bytes", "bytes"], ["packets", "packets"], ["start", "start"], ["last", "last packet"]];
 /** And of those of sums. */
 const SUM_WIDTHS = [0, 0, 84, 84, 104, 92, 92, 92, 84];
 
@@ -77,6 +97,16 @@ interface Sum {
   last: string;
 }
 
+/** Titles of what conversations are summed up by. */
+const SUMMED: Record<string, string> = {
+  process: "Process",
+  container: "Container",
+  service: "Service",
+  country: "Country",
+  as: "Autonomous system",
+  network: "Network",
+};
+
 export function FlowsView() {
   const { params } = route.value;
   const by = at.value === null ? param("by") : "";
@@ -100,6 +130,9 @@ export function FlowsView() {
             <option value="process">by process</option>
             <option value="container">by container</option>
             <option value="service">by service</option>
+            <option value="country">by country</option>
+            <option value="as">by autonomous system</option>
+            <option value="network">by network</option>
           </select>
         </label>
         <label class="check">
@@ -110,6 +143,14 @@ export function FlowsView() {
           />{" "}
           only active
         </label>
+        {!by && (
+          <label class="sort-narrow">
+            Sort{" "}
+            <select value={param("sort", "rate")} onChange={(event) => set({ sort: event.currentTarget.value, page: "" })}>
+              {SORTED.map(([key, name]) => <option key={key} value={key}>by {name}</option>)}
+            </select>
+          </label>
+        )}
         <button type="button" aria-pressed={frozen.value} onClick={() => (frozen.value = !frozen.value)}>
           Freeze
         </button>
@@ -156,10 +197,10 @@ function Losses() {
   return <span class="losses bad" role="status" title={whole}>{whole}</span>;
 }
 
-function Sortable({ name, sort, children }: { name: string; sort: string; children: string }) {
+function Sortable({ name, sort, children, also = "" }: { name: string; sort: string; children: string; also?: string }) {
   const on = param("sort", "rate") === sort;
   return (
-    <th scope="col" class="number" aria-sort={on ? "descending" : undefined}>
+    <th scope="col" class={`number ${also}`} aria-sort={on ? "descending" : undefined}>
       <button type="button" onClick={() => set({ sort, page: "" })} aria-label={`Sort by ${name}`}>
         {children}
         <span aria-hidden="true">{on ? " ▾" : ""}</span>
@@ -168,16 +209,12 @@ function Sortable({ name, sort, children }: { name: string; sort: string; childr
   );
 }
 
-function End({ side }: { side: Side }) {
+function End({ side, which }: { side: Side; which: string }) {
   const who = side.container ?? side.process;
   return (
-    <td class="end">
-      <Name text={endpoint(side.address, side.port)} most={46} />
-      {who && (
-        <span class="who">
-          <Name text={who} most={24} />
-        </span>
-      )}
+    <td class={`end side-${which}`}>
+      {who && <span class="who"><Name text={who} most={40} /></span>}
+      <span class="at"><Name text={endpoint(side.address, side.port)} most={46} /></span>
     </td>
   );
 }
@@ -204,26 +241,21 @@ function Table({ frozen }: { frozen: boolean }) {
     <div class={shown ? "split" : "whole"}>
       <div class="list">
         <Trouble text={error} />
+        <div class="flow-place">
         <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
-          {data && (
+          {data && rows.length > 0 && (
             <table class="grid fixed conversations" aria-rowcount={found} aria-busy={answer.value.loading}>
-              <Columns widths={WIDTHS} />
+              <colgroup>
+                {COLUMNS.map(([name, , width, place]) => <col key={name} class={`p${place}`} width={width || undefined} />)}
+              </colgroup>
               <thead>
                 <tr>
-                  <th scope="col">Protocol</th>
-                  <th scope="col">A</th>
-                  <th scope="col">B</th>
-                  <Sortable name="rate" sort="rate">Rate</Sortable>
-                  <th scope="col" class="number">A → B</th>
-                  <th scope="col" class="number">B → A</th>
-                  <Sortable name="bytes" sort="bytes">Bytes</Sortable>
-                  <Sortable name="packets" sort="packets">Packets</Sortable>
-                  <th scope="col" class="number">RTT</th>
-                  <th scope="col" class="number">Retrans.</th>
-                  <th scope="col">State</th>
-                  <th scope="col">Interface</th>
-                  <Sortable name="start" sort="start">Start</Sortable>
-                  <Sortable name="last packet" sort="last">Last</Sortable>
+                  {COLUMNS.map(([name, sort, , place], i) =>
+                    sort ? (
+                      <Sortable key={name} name={sort === "last" ? "last packet" : sort} sort={sort} also={`p${place}`}>{name}</Sortable>
+                    ) : (
+                      <th key={name} scope="col" class={`p${place} ${i > 3 && name !== "State" && name !== "Interface" ? "number" : ""}`}>{name}</th>
+                    ))}
                 </tr>
               </thead>
               <tbody>
@@ -233,7 +265,8 @@ function Table({ frozen }: { frozen: boolean }) {
               </tbody>
             </table>
           )}
-          {data && rows.length === 0 && <p class="empty quiet">No conversation matches.</p>}
+          {data && rows.length === 0 && <Nothing filter={params.filter ?? ""} active={params.active === "1"} />}
+        </div>
         </div>
         <Pages page={page} found={found} />
       </div>
@@ -242,27 +275,57 @@ function Table({ frozen }: { frozen: boolean }) {
   );
 }
 
+/** Why there is no conversation, and what to do. */
+function Nothing({ filter, active }: { filter: string; active: boolean }) {
+  if (filter || active) {
+    return (
+      <Empty title="No conversation matches.">
+        {filter && <p>The filter is <code>{plain(filter)}</code>. Conversations that ended a while ago are in the past: move the time line, or ask the lake.</p>}
+        <p class="buttons empty-buttons">
+          {filter && <button type="button" onClick={() => set({ filter: "", page: "" })}>Remove the filter</button>}
+          {active && <button type="button" onClick={() => set({ active: "", page: "" })}>Also those that have ended</button>}
+          <a class="button" href={link("query", { of: "lake" })}>Ask the lake</a>
+        </p>
+      </Empty>
+    );
+  }
+  if (at.value !== null) {
+    return (
+      <Empty title="No conversation is known of this moment.">
+        <p>The history may begin later, or there was no traffic. The time line shows when there was.</p>
+        <button type="button" onClick={() => set({ at: "", from: "" })}>Back to now</button>
+      </Empty>
+    );
+  }
+  return (
+    <Empty title="No packet has been seen yet.">
+      <p>Each conversation on the watched interfaces appears here within seconds. Make one: <code>ping -c 3 192.0.2.1</code>. If nothing
+        comes, <code>skua doctor</code> says what is watched.</p>
+    </Empty>
+  );
+}
+
 function Row({ row, chosen, choose }: { row: Flow; chosen: boolean; choose: () => void }) {
   const resent = (row.tcp?.ab_retransmitted ?? 0) + (row.tcp?.ba_retransmitted ?? 0);
   return (
     <tr class={row.end ? "over" : ""} aria-selected={chosen} onClick={choose}>
-      <td>
-        <button type="button" class="row" onClick={choose} aria-label={`Details of ${row.protocol} ${row.a.address} to ${row.b.address}`}>
-          {plain(row.protocol)}
+      <td class="proto">
+        <button type="button" class="row" onClick={choose} aria-label={`${plain(row.protocol).toUpperCase()}: details of ${row.a.address} to ${row.b.address}`}>
+          {plain(row.protocol).toUpperCase()}
         </button>
       </td>
-      <End side={row.a} />
-      <End side={row.b} />
-      <td class="number">{rate(row.rate?.bits_per_second ?? 0)}</td>
-      <td class="number">{bytes(row.ab.bytes)}</td>
-      <td class="number">{bytes(row.ba.bytes)}</td>
-      <td class="number">{bytes(row.ab.bytes + row.ba.bytes)}</td>
-      <td class="number">{count(row.ab.packets + row.ba.packets)}</td>
-      <td class="number">{row.tcp?.handshake_rtt ? span(row.tcp.handshake_rtt) : ""}</td>
-      <td class={resent ? "number bad" : "number"}>{row.tcp ? resent || "" : ""}</td>
-      <td>{plain(row.end ?? row.tcp?.state ?? "")}</td>
-      <td><Name text={row.interface} most={20} /></td>
-      <td class="number">{clock(Date.parse(row.start))}</td>
+      <End side={row.a} which="a" />
+      <End side={row.b} which="b" />
+      <td class="number rate">{rate(row.rate?.bits_per_second ?? 0)}</td>
+      <td class="number p3">{bytes(row.ab.bytes)}</td>
+      <td class="number p3">{bytes(row.ba.bytes)}</td>
+      <td class="number all">{bytes(row.ab.bytes + row.ba.bytes)}</td>
+      <td class="number p2">{count(row.ab.packets + row.ba.packets)}</td>
+      <td class="number p2">{row.tcp?.handshake_rtt ? span(row.tcp.handshake_rtt) : ""}</td>
+      <td class={resent ? "number bad p3" : "number p3"}>{row.tcp ? resent || "" : ""}</td>
+      <td class="state p2">{plain(stateOf(row))}</td>
+      <td class="p4"><Name text={row.interface} most={20} /></td>
+      <td class="number p4">{clock(Date.parse(row.start))}</td>
       <td class="number">{clock(Date.parse(row.last))}</td>
     </tr>
   );
@@ -308,7 +371,7 @@ async function showPath(flow: Flow): Promise<void> {
 
 function FlowDetails({ flow, close }: { flow: Flow; close: () => void }) {
   const { raw, ...record } = flow;
-  const all = { ...record, ...(raw === undefined ? {} : { query: raw }) } as Record<string, unknown>;
+  const all = { ...record } as Record<string, unknown>;
   const whole = { ...Object.fromEntries(FIRST.filter((key) => key in all).map((key) => [key, all[key]])), ...all };
   const host = (side: Side) => `host ${side.address}`;
   const capture = [
@@ -339,11 +402,10 @@ function FlowDetails({ flow, close }: { flow: Flow; close: () => void }) {
             Capture packets
           </a>
         )}
-        <button type="button" onClick={() => set({ filter: capture, page: "" })}>Filter by capture</button>
-        <Copy value={whole} />
+        <button type="button" onClick={() => set({ filter: capture, page: "" })}>Only this one</button>
         {flow.community_id && <Copy value={flow.community_id} label="Copy Community ID" />}
       </p>
-      <Values of={whole} />
+      <Readable of={whole} also={raw === undefined ? {} : { query: raw }} />
     </Aside>
   );
 }
@@ -361,12 +423,12 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
     <div class="list">
       <Trouble text={answer.value.error} />
       <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Sums">
-        {answer.value.data && (
+        {answer.value.data && rows.length > 0 && (
           <table class="grid fixed">
             <Columns widths={SUM_WIDTHS} />
             <thead>
               <tr>
-                <th scope="col">{by === "service" ? "Service" : by === "process" ? "Process" : "Container"}</th>
+                <th scope="col">{SUMMED[by] ?? by}</th>
                 <th scope="col">{by === "service" ? "Port" : "Place"}</th>
                 <th scope="col" class="number">Flows</th>
                 <th scope="col" class="number">Active</th>
@@ -394,7 +456,7 @@ function Sums({ by, frozen }: { by: string; frozen: boolean }) {
             </tbody>
           </table>
         )}
-        {rows.length === 0 && answer.value.data && <p class="empty quiet">Nothing matches.</p>}
+        {rows.length === 0 && answer.value.data && <Nothing filter={params.filter ?? ""} active={params.active === "1"} />}
       </div>
     </div>
   );

@@ -1,5 +1,5 @@
 import { ask, quoted } from "../api";
-import { Chart } from "../chart";
+import { Chart } from "../charts/lines";
 import { ago, brief, bytes, endpoint, moment, plain, rate } from "../format";
 import { useAnswer } from "../hooks";
 import type { Spot } from "../mapdata";

@@ -11,6 +11,7 @@ mod resource;
 mod skydive;
 mod state_file;
 pub mod tap;
+pub mod workflow;
 
 pub use json_patch::Patch as JsonPatch;
 pub use resource::{Resource, ResourceError, Resources};

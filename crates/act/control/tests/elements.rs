@@ -71,9 +71,9 @@ fn new_edge(id: &str, parent: &str, child: &str) -> NewEdge {
     NewEdge {
         id: id.into(),
         metadata: map(json!({"RelationType": "layer2"})),
-        host: String::new(),
         parent: parent.into(),
         child: child.into(),
+        ..NewEdge::default()
     }
 }
 
@@ -108,6 +108,38 @@ fn patch(value: Value) -> json_patch::Patch {
 }
 
 #[test]
+fn a_patch_leaves_what_says_which_node_it_is() {
+    let kept = tempfile::tempdir().unwrap();
+    let lab = Lab::kept(Some(kept.path()));
+    let first = NewNode {
+        metadata: map(json!({"Name": "tor", "Type": "fabric", "TID": "7", "Rack": 1})),
+        revision: Some(0),
+        ..new_node("tor")
+    };
+    assert_eq!(lab.users.create_node(first).unwrap().revision, 0);
+    for nothing in [
+        json!([{"op": "replace", "path": "/Metadata/Name", "value": "x"}]),
+        json!([{"op": "replace", "path": "/Metadata/Type", "value": "x"}]),
+        json!([{"op": "remove", "path": "/Metadata/TID"}]),
+        json!([{"op": "replace", "path": "/Host", "value": "x"}]),
+        json!([{"op": "replace", "path": "/Metadata/Rack", "value": 1}]),
+    ] {
+        let changed = lab.users.patch_node("tor", &patch(nothing.clone()));
+        assert!(changed.unwrap().is_none(), "{nothing}");
+    }
+    let change = patch(json!([{"op": "replace", "path": "/Metadata/Rack", "value": 2}]));
+    let changed = lab.users.patch_node("tor", &change).unwrap().unwrap();
+    assert_eq!((changed.revision, &*changed.host), (1, ""));
+    let expected = json!({"Name": "tor", "Type": "fabric", "TID": "7", "Rack": 2});
+    assert_eq!(lab.metadata("tor"), expected);
+    drop(lab);
+    // After a restart it is counted on from where it began.
+    let lab = Lab::kept(Some(kept.path()));
+    assert_eq!(lab.metadata("tor"), expected);
+    assert_eq!(lab.users.node("tor").unwrap().revision, 0);
+}
+
+#[test]
 fn nodes_and_edges_are_made_changed_and_deleted() {
     let lab = Lab::new();
     lab.discover("eth0", json!({"Name": "eth0", "Type": "device"}));
@@ -121,18 +153,18 @@ fn nodes_and_edges_are_made_changed_and_deleted() {
     let change = patch(json!([
         {"op": "add", "path": "/Metadata/Rack", "value": 7},
         {"op": "add", "path": "/Metadata/a.b", "value": "dotted"},
-        {"op": "replace", "path": "/Metadata/Type", "value": "switch"},
     ]));
     lab.users.patch_node("tor", &change).unwrap();
-    let expected = json!({"Name": "tor", "Type": "switch", "Rack": 7, "a.b": "dotted", "Captures": [{"ID": "x"}]});
+    let expected = json!({"Name": "tor", "Type": "fabric", "Rack": 7, "a.b": "dotted", "Captures": [{"ID": "x"}]});
     assert_eq!(lab.metadata("tor"), expected);
     let change = patch(json!([{"op": "remove", "path": "/Metadata/Rack"}]));
     lab.users.patch_node("tor", &change).unwrap();
     assert_eq!(lab.metadata("tor").get("Rack"), None);
     let change =
         patch(json!([{"op": "replace", "path": "/Metadata/RelationType", "value": "ownership"}]));
-    let edge = lab.users.patch_edge("e", &change).unwrap();
-    assert_eq!(edge.relation(), "ownership");
+    let edge = lab.users.patch_edge("e", &change).unwrap().unwrap();
+    assert_eq!((edge.relation(), edge.element.revision), ("ownership", 2));
+    assert!(lab.users.patch_edge("e", &change).unwrap().is_none());
     // With the node its edges go, for good.
     lab.users.delete_node("tor").unwrap();
     assert!(lab.users.node("tor").is_err() && lab.users.edge("e").is_err());
@@ -189,7 +221,7 @@ fn what_is_wrong_is_refused() {
         Err(ElementError::Resource(_))
     ));
     for change in [
-        json!([{"op": "add", "path": "/Host", "value": "x"}]),
+        json!([{"op": "replace", "path": "/Nothing", "value": "x"}]),
         json!([{"op": "remove", "path": "/Metadata"}]),
         json!([{"op": "remove", "path": "/Metadata/Name"}]),
         json!([{"op": "replace", "path": "/Metadata", "value": 7}]),

@@ -216,9 +216,45 @@ fn nth(first: &Template, mode: Mode, number: u64, chance: &mut fastrand::Rng) ->
     };
     match mode {
         Mode::Unique => {}
-        // As Skydive: no port that needs rights.
+        // As Skydive: the first has what was asked for.
+        Mode::Random if number == 0 => {}
+        // No port that needs rights.
         Mode::Random => *mark = chance.u16(1024..),
         Mode::Increment => *mark = mark.wrapping_add(number as u16),
     }
     template
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Addresses;
+
+    #[test]
+    fn the_first_of_random_packets_is_what_was_asked_for() {
+        for kind in [Kind::Icmp4, Kind::Icmp6, Kind::Tcp4, Kind::Udp6] {
+            let asked = Template {
+                kind,
+                addresses: Addresses {
+                    macs: None,
+                    from: [10, 0, 0, 1].into(),
+                    to: [10, 0, 0, 2].into(),
+                },
+                source_port: 7,
+                destination_port: 8,
+                icmp_id: 7,
+                sequence: 0,
+                flags: 0,
+                ttl: 64,
+            };
+            let mut chance = fastrand::Rng::with_seed(1);
+            let mark = |template: Template| match kind.has_ports() {
+                true => template.source_port,
+                false => template.icmp_id,
+            };
+            let mut marks = (0..3).map(|n| mark(nth(&asked, Mode::Random, n, &mut chance)));
+            assert_eq!(marks.next(), Some(7), "{kind:?}");
+            assert!(marks.all(|mark| mark >= 1_024), "{kind:?}");
+        }
+    }
 }

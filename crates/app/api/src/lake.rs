@@ -16,7 +16,7 @@ use crate::{error::refused, sql::SqlParameters};
 pub struct LakeAnswers(Option<Location>);
 
 /// Parameters that only the lake has.
-const OWN: [&str; 4] = ["until", "top", "where", "table"];
+const OWN: [&str; 3] = ["until", "top", "table"];
 
 /// Whether parameters are a question about the lake: a time like `1h` or a date, where else there is a
 /// number, or what only the lake has.

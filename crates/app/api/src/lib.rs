@@ -27,6 +27,7 @@ pub mod ws;
 use axum::{
     Extension, Router,
     extract::{Query, State as Extract},
+    http::Uri,
     response::{IntoResponse, Response},
     routing::any,
 };
@@ -56,8 +57,8 @@ use skua_server::{
 };
 use skua_state::{Shared, copies::find_flows};
 use skua_watch::{
+    filter::flow_filter,
     flow_lines, groups,
-    record_filter::RecordFilter,
     sockets::report::{self, MapMemory, SocketProbe},
     summary::{self, ProbeSummary},
 };
@@ -67,7 +68,7 @@ skua run
 
   GET /api/flows       conversations, one JSON object a line
                        ?filter=EXPRESSION&sort=rate|bytes|packets|last|start&limit=N&offset=N
-                       &active=true&since=NS&format=json|csv&by=process|container|service
+                       &active=true&since=NS&format=json|csv&by=process|container|service|country|as|network
                        of the lake: ?since=1h&until=…&by=FIELD,…&where=CONDITION&sort=…&top=N
   GET /api/sql         rows of the lake, in builds with SQL: ?statement=SELECT&since=…&until=…&limit=N
   GET /api/sockets     sockets, one JSON object a line
@@ -83,7 +84,7 @@ skua run
   GET /api/capture     captures; POST makes one, DELETE /api/capture/ID ends it
   POST /api/pcap       a capture file, whose flows are then there as those of a capture
   GET /api/steer       detectors; POST applies one, /api/steer/NAME/channels, …/events; DELETE
-  GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule
+  GET|POST /api/injectpacket, /api/alert, /api/node, /api/edge, /api/noderule, /api/edgerule, /api/workflow
                        what users have made; …/UUID: GET, PATCH, DELETE
   GET /api/tap         taps: packets that are copied to monitors; POST, …/UUID: GET, PATCH, DELETE
   GET /api/agents      agents that have reported their hosts, and their state
@@ -122,7 +123,8 @@ pub fn complete(routes: OpenApiRouter, parts: Parts, config: &Config, limits: &L
         .merge(login::routes())
         .merge(info::routes(config))
         .merge(openapi::routes())
-        .merge(ws::routes(parts, limits, &routes))
+        .merge(skydive::workflows::routes(config, &routes))
+        .merge(ws::routes(&config.host_name(), parts, limits, &routes))
         .split_for_parts();
     described.merge(also_described);
     let description = Description::new(described);
@@ -184,6 +186,20 @@ struct FlowsParameters {
     by: Option<FlowsBy>,
 }
 
+impl FlowsParameters {
+    /// The parameters that may occur once, and the conditions.
+    fn of(uri: &Uri, pairs: Vec<(String, String)>) -> Result<(Self, Vec<String>), ApiError> {
+        const WHERE: &str = "where=";
+        let parts = uri.query().unwrap_or_default().split('&');
+        let once: Vec<&str> = parts.filter(|part| !part.starts_with(WHERE)).collect();
+        let uri = format!("/?{}", once.join("&")).parse();
+        let uri: Uri = uri.map_err(|error| ApiError::bad_request(format_args!("{error}")))?;
+        let Query(parameters) = Query::try_from_uri(&uri)?;
+        let conditions = pairs.into_iter().filter(|(name, _)| name == "where");
+        Ok((parameters, conditions.map(|(_, text)| text).collect()))
+    }
+}
+
 /// What an answer is summed up by.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -191,6 +207,10 @@ enum FlowsBy {
     Process,
     Container,
     Service,
+    Country,
+    #[serde(alias = "asn")]
+    As,
+    Network,
     /// No sums: each conversation at each interface.
     Point,
 }
@@ -201,6 +221,9 @@ impl FlowsBy {
             Self::Process => Some(groups::By::Process),
             Self::Container => Some(groups::By::Container),
             Self::Service => Some(groups::By::Service),
+            Self::Country => Some(groups::By::Country),
+            Self::As => Some(groups::By::As),
+            Self::Network => Some(groups::By::Network),
             Self::Point => None,
         }
     }
@@ -214,9 +237,9 @@ type Pairs = Parameters<Vec<(String, String)>>;
 #[into_params(parameter_in = Query)]
 #[allow(dead_code, reason = "only their description is used")]
 struct AllFlowsParameters {
-    /// pcap expression
+    /// Conditions like `process:curl port:443 rate>1Mbit`, or a pcap expression; one word that is no expression is searched as a text
     filter: Option<String>,
-    /// Order, the greatest first: `rate`, `bytes`, `packets`, `last`, `start`; of the lake `sent`, `received`, `begun`, `ended`, `retransmitted`, `rtt`
+    /// Order, the greatest first: `rate`, `bytes`, `packets`, `last`, `start`, `sent`, `received`, `begun`, `ended`, `retransmitted`, `rtt`
     sort: Option<String>,
     /// Lines at most
     limit: Option<u64>,
@@ -229,12 +252,12 @@ struct AllFlowsParameters {
     since: Option<String>,
     /// How lines are written, `json` or `csv`; json when left out
     format: Option<String>,
-    /// Sums instead of each conversation: `process`, `container` or `service`; `point` for each conversation at each interface that has
+    /// Sums instead of each conversation: `process`, `container`, `service`, `country`, `as` or `network`; `point` for each conversation at each interface that has
     /// seen it; of the lake up to six fields, separated by commas
     by: Option<String>,
     /// Of the lake: before this moment, or this long ago
     until: Option<String>,
-    /// Of the lake: a condition like `process=nginx`; may be given several times, all must hold
+    /// Conditions like `process:nginx`; may be given several times, all must hold
     r#where: Option<Vec<String>>,
     /// Of the lake: lines at most
     top: Option<u64>,
@@ -286,26 +309,20 @@ async fn flows(
     Extract(shared): Extract<Shared>,
     lake: Option<Extension<LakeAnswers>>,
     pairs: Pairs,
-    parameters: Parameters<FlowsParameters>,
+    uri: Uri,
 ) -> Result<Response, ApiError> {
-    if let (Some(Extension(lake)), Ok(Query(pairs))) = (lake, pairs)
+    let Query(pairs) = pairs?;
+    if let Some(Extension(lake)) = lake
         && lake::is_asked(&pairs)
     {
         return lake.answer(pairs).await;
     }
-    let Query(parameters) = parameters?;
-    let sort = match parameters.sort.as_deref() {
-        None | Some("rate") => SortBy::Rate,
-        Some("bytes") => SortBy::Bytes,
-        Some("packets") => SortBy::Packets,
-        Some("last") => SortBy::Last,
-        Some("start") => SortBy::First,
-        Some(other) => {
-            return Err(ApiError::bad_request(format_args!(
-                "cannot sort by \"{other}\": rate, bytes, packets, last or start"
-            )));
-        }
-    };
+    let (parameters, conditions) = FlowsParameters::of(&uri, pairs)?;
+    let sort = parameters.sort.as_deref().unwrap_or("rate");
+    let sort = SortBy::named(sort).ok_or_else(|| {
+        let names = SortBy::ALL.map(|(name, _)| name).join(", ");
+        ApiError::bad_request(format_args!("cannot sort by \"{sort}\": {names}"))
+    })?;
     let csv = match parameters.format.as_deref() {
         None | Some("json") => false,
         Some("csv") => true,
@@ -322,8 +339,7 @@ async fn flows(
     }
     let answer = streaming(move |answering| {
         // Not on the thread that serves all, and before anything is locked.
-        let filter = parameters.filter.as_deref().map(RecordFilter::compile);
-        let filter = match filter.transpose() {
+        let filter = match flow_filter(parameters.filter.as_deref(), &conditions) {
             Ok(filter) => filter,
             Err(error) => return answering.ready(ApiError::bad_request(error).into_response()),
         };
@@ -343,7 +359,7 @@ async fn flows(
                 .saturating_add(offset),
             ..skua_flow::Query::all()
         }
-        .with_filter(|r| filter.as_ref().is_none_or(|filter| filter.matches(r)));
+        .having(filter);
         let kind = if csv {
             "text/csv"
         } else {

@@ -7,11 +7,11 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use skua_archive::lake;
-use skua_export::export;
+use skua_export::{export, services};
 use skua_fleet::{agent, analyzer};
 use skua_process::{
     metrics::{Exposition, Group, MEDIA_TYPE},
-    panics,
+    panics, resources,
 };
 use skua_runtime::{actions::Actions, alert_metrics, graph_metrics, steer, tap};
 use skua_server::{blocking, error::ApiError};
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// All that `skua run`, `skua agent` and `skua analyzer` serve.
-pub const GROUPS: [&Group; 14] = [
+pub const GROUPS: [&Group; 16] = [
     &flow_metrics::METRICS,
     &sockets::metrics::METRICS,
     &graph_metrics::METRICS,
@@ -34,11 +34,13 @@ pub const GROUPS: [&Group; 14] = [
     &tap::metrics::METRICS,
     &steer::metrics::METRICS,
     &alert_metrics::METRICS,
+    &services::metrics::METRICS,
     &export::report::METRICS,
     &agent::metrics::METRICS,
     &analyzer::metrics::METRICS,
     &topology::METRICS,
     &panics::METRICS,
+    &resources::METRICS,
 ];
 
 /// Answers with all metrics, except those of parts that this process does not run.
@@ -66,6 +68,7 @@ pub(crate) async fn metrics(
             tap::metrics::write(&mut out, &taps);
         }
         health.write_metrics(&mut out);
+        resources::write(&mut out);
         out.single(&panics::REQUESTS_ENDED, panics::requests());
         out.single(&topology::LIMITED_QUERIES, topology::limited());
         Ok(([(header::CONTENT_TYPE, MEDIA_TYPE)], out.into_text()).into_response())

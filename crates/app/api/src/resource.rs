@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::{
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
 use serde::Serialize;
 use serde_json::Value;
 use skua_process::host::unix_ms;
@@ -48,6 +51,19 @@ pub async fn created<T: Serialize + Send + 'static, E: Coded>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Answered<T> {
     answer(work).await.map(Answer::created)
+}
+
+/// Answers with what has changed, or that nothing has.
+pub async fn changed<T: Serialize + Send + 'static, E: Coded>(
+    work: impl FnOnce() -> Result<Option<T>, E> + Send + 'static,
+) -> Result<Response, ApiError> {
+    blocking(move || {
+        Ok(match work().map_err(refused)? {
+            Some(element) => Answer::of(&element).into_response(),
+            None => StatusCode::NOT_MODIFIED.into_response(),
+        })
+    })
+    .await
 }
 
 /// Deletes something; the answer says no more than that.

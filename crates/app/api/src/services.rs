@@ -1,4 +1,4 @@
-//! `/api/services/graph`: edges, and lines that collectors send.
+//! `/api/services/graph`: edges, and lines that collectors send. `/api/services/history`: their sums over time.
 
 use axum::{
     body::Bytes,
@@ -11,8 +11,10 @@ use skua_collect::graph::{Edge, GraphLine};
 use skua_export::services::{
     ServiceGraph,
     exchange::{BATCH, BODY, GraphQuery, SENDER},
+    history::{self, HistoryPoint, HistoryQuery},
     show,
 };
+use skua_process::host::unix_ns;
 use skua_server::{
     answer::{Answer, Parameters},
     blocking,
@@ -27,6 +29,7 @@ use crate::openapi::EdgeLine;
 pub fn routes(graph: ServiceGraph) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(edges, add_lines))
+        .routes(routes!(edges_over_time))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(graph)
 }
@@ -79,6 +82,33 @@ async fn edges(
             ("x-skua-own-lines", lost.own_lines.to_string()),
         ];
         Ok((headers, write(&edges)).into_response())
+    })
+    .await
+}
+
+/// Calls of services over time: rate, errors and duration, in slices of 10 s, after a quarter of an hour of a minute, after an hour
+/// of a quarter of an hour
+#[utoipa::path(get, path = "/api/services/history", operation_id = "serviceHistory", tag = "sockets", params(HistoryQuery),
+    responses((status = 200, description = "A line for each slice in which there was something, and each group",
+        headers(("x-skua-begins" = u64, description = "Since when something is known, ms since the Unix epoch")),
+        content((HistoryPoint = "application/x-ndjson")))))]
+async fn edges_over_time(
+    Extract(graph): Extract<ServiceGraph>,
+    parameters: Parameters<HistoryQuery>,
+) -> Result<Response, ApiError> {
+    let Query(query) = parameters?;
+    let series = query.series(unix_ns()).map_err(ApiError::bad_request)?;
+    blocking(move || {
+        let points = graph.series(&series, &|key| query.matches(key));
+        let begins = graph.begins_ns().unwrap_or_else(unix_ns) / 1_000_000;
+        let headers = [
+            (
+                header::CONTENT_TYPE.as_str(),
+                "application/x-ndjson".to_owned(),
+            ),
+            ("x-skua-begins", begins.to_string()),
+        ];
+        Ok((headers, history::json(&points, series.by)).into_response())
     })
     .await
 }

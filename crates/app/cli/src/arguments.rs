@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValue, StringValueParser, TypedValueParser},
+};
 use skua_config::arguments::{
     AnalyzerArguments, CaptureArguments, Printing, Sort, SummaryFormat, duration,
 };
@@ -12,14 +15,20 @@ use skua_lake::Location;
 #[command(after_help = "\
 Examples:
   skua flows                                      from the running `skua run`
-  skua flows --filter 'tcp port 443' --sort bytes --limit 20
+  skua flows process:curl port:443 'rate>1Mbit'   conditions on what is known of conversations, docs/filters.md
+  skua flows --filter 'tcp port 443' --sort bytes --limit 20   a pcap expression
   skua flows --interface eth0 --duration 10s      capture here and now
   skua flows --follow --output json | jq .        new and changed flows as they come
   skua flows --since 1h --by service,process --top 20   from the lake (lake.directory), without a server
-  skua flows --since 1day --where process=nginx --by client_address --sort received")]
+  skua flows --since 1day process:nginx --by client_address --sort received")]
 pub struct FlowsArguments {
-    #[command(flatten)]
-    pub capture: CaptureArguments,
+    /// Only conversations that meet these conditions, like process:curl port:443 'rate>1Mbit' -user:root '"text"'; the
+    /// same of the running `skua run` and of the lake (docs/filters.md)
+    #[arg(value_name = "CONDITION", value_parser = ConditionParser, hide_possible_values = true)]
+    pub conditions: Vec<String>,
+    /// The same as CONDITION; may be given several times: all must hold
+    #[arg(long = "where", value_name = "CONDITION", value_parser = ConditionParser, hide_possible_values = true)]
+    pub also: Vec<String>,
     /// Capture here for this long, like 10s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
@@ -37,23 +46,60 @@ pub struct FlowsArguments {
     /// Only conversations that have not ended
     #[arg(long)]
     pub active: bool,
-    /// Sums by process, container or service instead of each conversation; point: each conversation at
+    /// Sums by process, container, service, country, as or network instead of each conversation; point: each conversation at
     /// each interface; with --since sums by up to six fields (docs/lake.md)
     #[arg(long, value_name = "WHAT,…")]
     pub by: Option<String>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Of the lake")]
     pub lake: crate::arguments::LakeQuestion,
-    #[command(flatten)]
-    pub analyzer: AnalyzerArguments,
     /// Print all sums on standard error at the end
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub summary: Option<SummaryFormat>,
+    #[command(flatten, next_help_heading = "Which server")]
+    pub analyzer: AnalyzerArguments,
+    #[command(flatten, next_help_heading = "Capturing here")]
+    pub capture: CaptureArguments,
+}
+
+impl FlowsArguments {
+    /// All conditions.
+    pub fn conditions(&self) -> Vec<String> {
+        self.conditions.iter().chain(&self.also).cloned().collect()
+    }
+}
+
+/// Takes any text; shells complete the keys.
+#[derive(Clone)]
+pub struct ConditionParser;
+
+impl TypedValueParser for ConditionParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let offered = skua_condition::completions("").into_iter();
+        // A command is completed once, and there are few keys.
+        Some(Box::new(offered.map(|one| {
+            PossibleValue::new(&*one.text.leak()).help(&*one.meaning.leak())
+        })))
+    }
 }
 
 #[derive(Args, Debug)]
 pub struct ReplayArguments {
     /// The file, - for standard input
     pub file: PathBuf,
+    /// Print only conversations that meet these conditions, like port:443 'rate>1Mbit' (docs/filters.md)
+    #[arg(value_name = "CONDITION", value_parser = ConditionParser, hide_possible_values = true)]
+    pub conditions: Vec<String>,
     /// Count only what matches a pcap expression
     #[arg(short, long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
@@ -87,6 +133,10 @@ pub struct ReplayArguments {
     /// Exit with status 1 if the file is damaged or cut off; the readable part is printed anyway
     #[arg(long)]
     pub strict: bool,
+    /// YAML configuration; of it only `networks` counts, the files that say whose addresses are [default:
+    /// /etc/skua.yaml if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -106,10 +156,6 @@ pub struct LakeQuestion {
     /// Only rows before this moment, or before this long ago
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Only rows that meet a condition, like process=nginx, server_port>=1024, address=10.0.0.0/8; may
-    /// be given several times: all must hold
-    #[arg(long = "where", value_name = "CONDITION")]
-    pub conditions: Vec<String>,
     /// Where the lake is: a directory, s3://BUCKET/PREFIX or hdfs://HOST:PORT/PATH [default:
     /// lake.directory of the configuration, else that of the running `skua run`]
     #[arg(long, value_name = "LAKE")]
@@ -122,10 +168,6 @@ pub struct LakeQuestion {
 impl LakeQuestion {
     /// Whether the lake is to be queried.
     pub fn is_asked(&self) -> bool {
-        self.since.is_some()
-            || self.until.is_some()
-            || self.lake.is_some()
-            || self.table.is_some()
-            || !self.conditions.is_empty()
+        self.since.is_some() || self.until.is_some() || self.lake.is_some() || self.table.is_some()
     }
 }

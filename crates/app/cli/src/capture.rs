@@ -132,9 +132,15 @@ pub struct CreateArguments {
     /// Count fragments with their conversation (always on; for Skydive's scripts)
     #[arg(long)]
     pub ip_defrag: bool,
-    /// Lowest layer whose addresses separate flows
-    #[arg(long, value_name = "L2|L3", default_value = "L3")]
+    /// Lowest layer whose addresses separate flows: L3
+    #[arg(long, value_name = "L3", default_value = "L3", value_parser = key_mode)]
     pub layer_key_mode: String,
+    /// Also read a layer behind the transport, like DNS (Skydive's option; refused: Skua reads none)
+    #[arg(long, value_name = "LAYER")]
+    pub extra_layer: Vec<String>,
+    /// Put segments of TCP in order first (Skydive's option; refused: Skua reads nothing of streams)
+    #[arg(long, alias = "reassamble-tcp")]
+    pub reassemble_tcp: bool,
     /// First packets of each flow that are stored, at most 10
     #[arg(
         long,
@@ -171,6 +177,15 @@ pub struct CreateArguments {
     pub ttl: Option<std::time::Duration>,
 }
 
+/// Skydive's other mode would make one-way flows of conversations whose answers come from another router.
+fn key_mode(text: &str) -> Result<String, String> {
+    match text {
+        "L3" => Ok(text.into()),
+        "L2" => Err("Skua has L3 only: MAC addresses do not separate flows, but each flow has them (link.a, link.b)".into()),
+        _ => Err("Skua has L3 only".into()),
+    }
+}
+
 impl CreateArguments {
     fn body(&self) -> Value {
         let gremlin = match (&self.gremlin, &self.node) {
@@ -189,6 +204,9 @@ impl CreateArguments {
             "ExtraTCPMetric": self.extra_tcp_metric,
             "IPDefrag": self.ip_defrag,
             "LayerKeyMode": self.layer_key_mode,
+            // Any layer: none is read.
+            "ExtraLayers": self.extra_layer.len(),
+            "ReassembleTCP": self.reassemble_tcp,
             "SamplingRate": self.samplingrate,
             "PollingInterval": self.pollinginterval,
             "Port": self.port,
@@ -289,6 +307,12 @@ const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Co
     }
 }
 
+/// How many nodes of a host have the name of one.
+fn same(nodes: &[Value], node: &Value) -> usize {
+    let key = |node: &Value| (node["Host"].clone(), node["Name"].clone());
+    nodes.iter().filter(|other| key(other) == key(node)).count()
+}
+
 fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut lines = Vec::new();
@@ -303,7 +327,15 @@ fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
         }
         for node in nodes {
             row["Host"] = node["Host"].clone();
-            row["Node"] = node["Name"].clone();
+            row["Node"] = match same(nodes, node) {
+                1 => node["Name"].clone(),
+                // Namespaces have interfaces of the same name.
+                _ => json!(format!(
+                    "{} TID {}",
+                    output::text(&node["Name"]),
+                    output::text(&node["TID"])
+                )),
+            };
             row["State"] = match node["Error"].as_str() {
                 Some(error) => json!(format!("{}: {error}", output::text(&node["State"]))),
                 None => match &node["Port"] {

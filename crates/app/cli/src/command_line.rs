@@ -44,6 +44,10 @@ pub enum Command {
     Sockets(crate::sockets::SocketsArguments),
     /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
+    /// Show which links lose packets, by conversations that were counted at both ends
+    Links(crate::links::LinksArguments),
+    /// Show what has changed in the topology between two moments
+    Changes(crate::changes::ChangesArguments),
     /// Query the topology and its flows in Gremlin
     Query(crate::query::QueryArguments),
     /// Capture on the nodes that a query selects, now and later
@@ -58,8 +62,10 @@ pub enum Command {
     Alert(crate::alert::AlertArguments),
     /// Use these and more commands under the names that Skydive's client has
     Client(crate::skydive::ClientArguments),
-    /// Show the conversations in a capture file (pcap, pcapng; - for standard input)
+    /// Show the conversations in a capture file (pcap, pcapng, also with gzip, zstd or lz4; - for standard input)
     Replay(ReplayArguments),
+    /// Capture for Wireshark, which starts this command itself
+    Extcap(crate::extcap::ExtcapArguments),
     /// List, compact and clean up the lake of flows on disk
     Lake(crate::lake::LakeArguments),
     /// Query the lake in SQL (in builds with `--features sql`)
@@ -91,6 +97,30 @@ pub enum Command {
     },
 }
 
+/// An argument that is a condition and not an option, though it begins with a minus: the other sign for "not".
+fn condition(argument: &str) -> Option<String> {
+    let rest = argument
+        .strip_prefix('-')
+        .filter(|rest| !rest.starts_with('-'))?;
+    (skua_condition::looks(rest) == skua_condition::Looks::Conditions).then(|| format!("!{rest}"))
+}
+
+/// The arguments of this process. Wireshark gives no subcommand.
+pub fn arguments() -> Vec<std::ffi::OsString> {
+    let all = std::env::args_os();
+    let mut all: Vec<_> = all
+        .map(|argument| match argument.to_str().and_then(condition) {
+            Some(condition) => condition.into(),
+            None => argument,
+        })
+        .collect();
+    let first = all.get(1).map(|first| first.to_string_lossy().into_owned());
+    if let Some(word) = first.as_deref().and_then(crate::extcap::subcommand) {
+        all.insert(1, word.into());
+    }
+    all
+}
+
 pub fn completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "skua", &mut text);
@@ -103,4 +133,27 @@ pub fn man_pages(directory: &std::path::Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), directory))
         .with_context(|| format!("cannot write man pages to {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_with_a_minus_are_no_options() {
+        assert_eq!(condition("-user:root").as_deref(), Some("!user:root"));
+        assert_eq!(condition("-\"a b\"").as_deref(), Some("!\"a b\""));
+        for option in [
+            "-o",
+            "-n5",
+            "-n=5",
+            "--where=port:1",
+            "-",
+            "--",
+            "port:80",
+            "-ojson",
+        ] {
+            assert_eq!(condition(option), None, "{option}");
+        }
+    }
 }

@@ -65,6 +65,17 @@ fn the_types_of_the_page_are_up_to_date() {
 }
 
 #[test]
+fn the_keys_of_the_page_are_those_of_conditions() {
+    let mut text = "// Made from crates/host/condition/src/key.rs by `UPDATE_DOCS=1 cargo test -p skua-cli docs`.\n\n\
+        /** Keys of conditions on flows, with their meanings. */\nexport const KEYS: [string, string][] = [\n"
+        .to_owned();
+    for key in skua_condition::completions("") {
+        text += &format!("  [{:?}, {:?}],\n", key.text, key.meaning);
+    }
+    up_to_date("../web/src/flows/keys.ts", &(text + "];\n"));
+}
+
+#[test]
 fn the_documentation_of_the_configuration_is_up_to_date() {
     up_to_date("configuration.md", &skua_config::documentation());
     up_to_date(

@@ -221,6 +221,15 @@ pub struct TopologyArguments {
 pub enum TopologyCommand {
     /// Print the complete graph, as `import` reads it
     Export,
+    /// Query the graph, as `skua query` does
+    Query {
+        /// The query
+        #[arg(long, default_value = "G", value_name = "QUERY")]
+        gremlin: String,
+        /// How to print
+        #[arg(long, value_enum, default_value = "json", value_name = "FORMAT")]
+        format: crate::query::Format,
+    },
     /// Make the nodes and edges of a file that are not there yet; they count as made by a user
     Import {
         /// The file; - for standard input
@@ -414,7 +423,11 @@ pub fn edge_rule(arguments: &EdgeRuleArguments) -> anyhow::Result<()> {
 
 pub fn topology(arguments: &TopologyArguments) -> anyhow::Result<()> {
     let client = Client::connect_or_fail(&arguments.analyzer)?;
+    if let TopologyCommand::Query { gremlin, format } = &arguments.command {
+        return crate::query::print(&client, gremlin, *format, false);
+    }
     match &arguments.command {
+        TopologyCommand::Query { .. } => Ok(()),
         TopologyCommand::Export => {
             let body = json!({"GremlinQuery": "G"});
             let graph = client.ask("/api/topology", "application/json", &body)?;

@@ -13,7 +13,13 @@ use skua_flow::{Query, View};
 use skua_output as output;
 use skua_output::{OutputFormat, Printer};
 use skua_state::{Observers, Shared};
-use skua_watch::{flow_lines::write_flows, groups, session::Session, summary};
+use skua_watch::{
+    filter::{self, Understood},
+    flow_lines::write_flows,
+    groups,
+    session::Session,
+    summary,
+};
 
 use crate::{arguments::FlowsArguments, lake};
 
@@ -29,7 +35,8 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         return lake::flows(arguments);
     }
     // Before anything is captured.
-    arguments.sort.by()?;
+    let filter = filter::understand(arguments.capture.filter.as_deref().unwrap_or_default())?;
+    filter::flow_filter(None, &arguments.conditions())?;
     by(arguments)?;
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
     if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
@@ -53,7 +60,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         }
         (duration, _) => duration,
     };
-    capture(arguments, duration)
+    capture(arguments, &filter, duration)
 }
 
 /// `--by` of the view that lists each conversation at each interface.
@@ -82,9 +89,19 @@ fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
 }
 
 /// Captures in this process.
-fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Result<()> {
-    let mut config =
-        Config::load(arguments.capture.config.as_deref())?.with_arguments(&arguments.capture)?;
+fn capture(
+    arguments: &FlowsArguments,
+    filter: &Understood,
+    duration: Option<Duration>,
+) -> anyhow::Result<()> {
+    let mut captured = arguments.capture.clone();
+    if filter.conditions.is_some() {
+        // They are asked of what was captured.
+        captured.filter = None;
+    }
+    let mut conditions = arguments.conditions();
+    conditions.extend(filter.conditions.clone());
+    let mut config = Config::load(captured.config.as_deref())?.with_arguments(&captured)?;
     if arguments.follow && arguments.capture.scan_interval.is_none() {
         config.agent.flow.ebpf.kernel_scan_interval = FOLLOW_INTERVAL;
     }
@@ -92,6 +109,7 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
     config.flow.addresses.max_entries = config.flow.addresses.marks()?.len() as u32;
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;
+    config.networks.follow();
     let mut session = Session::start(&config, RECORDS, None, Observers::default())?;
     if duration.is_none() && io::stderr().is_terminal() {
         eprintln!(
@@ -105,13 +123,13 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
         if arguments.follow {
             let drained_ns = shared.read().drained_ns;
             let since = std::mem::replace(&mut shown, drained_ns);
-            printer.follow(&select(shared, arguments, since)?)?;
+            printer.follow(&select(shared, arguments, &conditions, since)?)?;
         }
         Ok(())
     })?;
     let shared = session.finish()?;
     let since = if arguments.follow { shown } else { 0 };
-    printer.finish(&select(&shared, arguments, since)?)?;
+    printer.finish(&select(&shared, arguments, &conditions, since)?)?;
     if arguments.summary.is_some() || io::stderr().is_terminal() {
         summary::print(arguments.summary, &shared.read());
     }
@@ -119,17 +137,23 @@ fn capture(arguments: &FlowsArguments, duration: Option<Duration>) -> anyhow::Re
 }
 
 /// Conversations that changed after `since`, as JSON or CSV lines.
-fn select(shared: &Shared, arguments: &FlowsArguments, since: u64) -> anyhow::Result<Vec<u8>> {
+fn select(
+    shared: &Shared,
+    arguments: &FlowsArguments,
+    conditions: &[String],
+    since: u64,
+) -> anyhow::Result<Vec<u8>> {
     let mut lines = Vec::new();
     let csv = arguments.print.output == OutputFormat::Csv;
     let query = Query {
         updated_after_ns: since,
         active_only: arguments.active,
         view: view(arguments),
-        sort: arguments.sort.by()?,
+        sort: arguments.sort.by(),
         limit: arguments.limit.unwrap_or(usize::MAX),
         ..Query::all()
-    };
+    }
+    .having(filter::flow_filter(None, conditions)?);
     match by(arguments)? {
         None => write_flows(&mut lines, shared, &query, csv),
         Some(by) => groups::write(&mut lines, shared, by, &query, csv),
@@ -143,6 +167,7 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
     loop {
         let (lines, drained) = client.flows(&client::FlowsQuery {
             filter: arguments.capture.filter.as_deref(),
+            conditions: &arguments.conditions(),
             sort: arguments.sort.name(),
             limit: arguments.limit,
             active: arguments.active,

@@ -28,7 +28,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         until: arguments.lake.until.clone(),
         by: arguments.by.clone(),
         filter: arguments.capture.filter.clone(),
-        conditions: arguments.lake.conditions.clone(),
+        conditions: arguments.conditions(),
         sort: Some(arguments.sort.name().into()),
         top: arguments.limit,
         table: arguments.lake.table.clone(),

@@ -11,22 +11,28 @@ pub mod agents;
 pub mod alert;
 pub mod arguments;
 pub mod capture;
+pub mod changes;
 #[cfg(test)]
 mod columns;
 pub mod command_line;
+mod compressed;
 pub mod console;
 #[cfg(test)]
 mod docs;
 pub mod doctor;
 pub mod elements;
+pub mod extcap;
 pub mod flows;
 pub mod health;
 pub mod injection;
 pub mod lake;
+pub mod links;
 pub mod query;
 pub mod replay;
+pub mod shell;
 pub mod skydive;
 pub mod sockets;
 pub mod steer;
 pub mod tap;
 pub mod top;
+pub mod workflow;

@@ -55,7 +55,7 @@ pub enum Format {
 }
 
 impl Format {
-    fn media_type(self) -> &'static str {
+    pub fn media_type(self) -> &'static str {
         match self {
             Self::Table => "text/plain",
             Self::Json => "application/json",
@@ -86,13 +86,18 @@ pub fn query(arguments: &QueryArguments) -> anyhow::Result<()> {
             true => Format::Table,
             false => Format::Json,
         });
+    print(&client, &text, format, arguments.explain)
+}
+
+/// Asks a query, and prints the answer.
+pub fn print(client: &Client, query: &str, format: Format, explain: bool) -> anyhow::Result<()> {
     if matches!(format, Format::Pcap | Format::Pcapng)
-        && !arguments.explain
+        && !explain
         && std::io::stdout().is_terminal()
     {
         bail!("packets are not text: pipe them (`| tshark -r -`) or into a file");
     }
-    let mut body = json!({"GremlinQuery": text.trim(), "Explain": arguments.explain});
+    let mut body = json!({"GremlinQuery": query.trim(), "Explain": explain});
     if format == Format::Table {
         body["Width"] = output::width().into();
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::bail;
-use skua_config::{addresses, arguments::SummaryFormat};
+use skua_config::{Config, addresses, arguments::SummaryFormat};
 use skua_file::CaptureFile;
 use skua_flow::{AddressSet, FlowTable, Query, TableConfig, View};
 use skua_output::{OutputFormat, Printer};
@@ -15,23 +15,35 @@ use skua_probe::{Account, Selection};
 use skua_state::{Shared, State};
 use skua_watch::{
     capture_file::{self, ReadSoFar},
+    filter::flow_filter,
     flow_lines::write_flows,
     summary,
 };
 
-use crate::arguments::ReplayArguments;
+use crate::{arguments::ReplayArguments, compressed};
 
+/// Replays of a file give the same identifiers.
+const TABLE_SEED: u64 = 1;
 /// Replays of a file sample the same packets.
 const SAMPLING_SEED: u32 = 1;
 
 pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    match (Config::load(arguments.config.as_deref()), &arguments.config) {
+        (Ok(config), _) => config.networks.follow(),
+        (Err(error), Some(_)) => return Err(error),
+        // Nobody asked for that file, and perhaps it is not ours to read.
+        (Err(error), None) => tracing::warn!("{error:#}; records do not say whose addresses are"),
+    }
     if arguments.file == Path::new("-") {
-        run(
-            arguments,
-            CaptureFile::new("standard input", io::stdin().lock())?,
-        )
-    } else {
-        run(arguments, CaptureFile::open(&arguments.file)?)
+        let (reader, _) = compressed::reader(io::stdin().lock())?;
+        return run(arguments, CaptureFile::new("standard input", reader)?);
+    }
+    match compressed::open(&arguments.file)? {
+        Some(reader) => {
+            let name = arguments.file.display().to_string();
+            run(arguments, CaptureFile::new(&name, reader)?)
+        }
+        None => run(arguments, CaptureFile::open(&arguments.file)?),
     }
 }
 
@@ -56,9 +68,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     )?;
     let mut table = FlowTable::new(&TableConfig {
         max_entries: arguments.max_entries as usize,
+        seed: TABLE_SEED,
         idle_timeout: None,
         tunnels: arguments.tunnels,
-        ..TableConfig::default()
     });
     let addresses = arguments.addresses()?;
     let prefixes = addresses.counts();
@@ -92,12 +104,13 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         &mut lines,
         &shared,
         &Query {
-            sort: arguments.sort.by()?,
+            sort: arguments.sort.by(),
             limit: arguments.limit.unwrap_or(usize::MAX),
             // A file may have the same packets of several interfaces: it is shown as it is.
             view: View::Points,
             ..Query::all()
-        },
+        }
+        .having(flow_filter(None, &arguments.conditions)?),
         arguments.print.output == OutputFormat::Csv,
     );
     Printer::of_flows(arguments.print.output).finish(&lines)?;

@@ -5,21 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use skua_client::Client;
 use skua_config::{Config, arguments::Printing};
 use skua_export::services::{
     exchange::{self, GraphQuery},
-    show,
+    history, show,
 };
 use skua_output::{Column, OutputFormat, Printer};
-use skua_process::host::unix_ns;
+use skua_process::host::{unix_ms, unix_ns};
 use skua_socket::{call, fields};
 use skua_state::sockets::{Sockets, drain};
 use skua_watch::sockets::{
     Started,
-    calls::{self, CallsQuery},
+    calls::{self, CallsQuery, CallsSort},
     query::{self, SocketQuery},
     start, tables,
 };
@@ -121,6 +122,7 @@ Examples:
   skua services                                   what listens, and how healthy its connections are
   skua services --clients                         who calls
   skua services --dependencies                    which service calls which
+  skua services --since 5m --sort rtt             the slowest of the last five minutes
   skua services --sort rtt --output json
   skua services --graph                           of all that is known, also of other hosts
   skua services --graph --output dot | dot -Tsvg >services.svg
@@ -132,6 +134,10 @@ pub struct ServicesArguments {
     /// The service graph, with bytes and packets in both directions, failures and quantiles of round-trip times
     #[arg(short, long, conflicts_with_all = ["clients", "dependencies", "sort", "duration"])]
     pub graph: bool,
+    /// Sums and quantiles of the last time, like 5m, instead of since the start of `skua run`
+    #[arg(long, value_name = "TIME", value_parser = skua_config::arguments::duration)]
+    #[arg(conflicts_with_all = ["graph", "duration", "follow", "protocol"])]
+    pub since: Option<Duration>,
     #[command(flatten)]
     pub change: GraphQuery,
     #[command(flatten)]
@@ -183,6 +189,9 @@ pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
     }
     if show.print.output == ServicesFormat::Dot || arguments.change.change.is_some() {
         anyhow::bail!("--output dot and --change are for --graph");
+    }
+    if let Some(since) = arguments.since {
+        return lately(arguments, since);
     }
     let columns: &[Column] = if dependencies {
         &tables::DEPENDENCIES
@@ -241,6 +250,76 @@ fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
         printer.follow(&lines)?;
         std::thread::sleep(FOLLOW_INTERVAL);
     }
+}
+
+/// `skua services --since`: sums of the service graph over a time.
+fn lately(arguments: &ServicesArguments, since: Duration) -> anyhow::Result<()> {
+    let (show, query) = (&arguments.show, &arguments.query);
+    if show.print.format() == OutputFormat::Csv {
+        anyhow::bail!("sums of a time cannot be printed as CSV: use table or json");
+    }
+    let sort = query.sort.unwrap_or(CallsSort::Connections);
+    if sort == CallsSort::Open {
+        anyhow::bail!("what is open now is not a sum of a time: leave out --since");
+    }
+    let by = match (arguments.dependencies, query.clients) {
+        (true, _) => "edge",
+        (false, true) => "client",
+        (false, false) => "server",
+    };
+    let now = unix_ms();
+    let from = now.saturating_sub(i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+    let mut parameters: Vec<(String, String)> = [
+        ("from", from.max(0).to_string()),
+        ("by", by.into()),
+        ("top", "200".into()),
+        ("whole", "true".into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    parameters.extend(query.service.clone().map(|name| ("service".into(), name)));
+    parameters.extend(query.port.map(|port| ("port".into(), port.to_string())));
+    let client = Client::connect_or_fail(&show.analyzer)?;
+    let (lines, _) = client.lines(history::PATH, &parameters)?;
+    let mut rows: Vec<serde_json::Value> = serde_json::Deserializer::from_slice(&lines)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .context("the answer is not JSON")?;
+    // What is beyond these is one row without a name.
+    rows.retain(|row| row["others"] != true);
+    let rank = |row: &serde_json::Value| {
+        let number = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+        match sort {
+            CallsSort::Connections | CallsSort::Rate => number(&row["connections"]),
+            CallsSort::Bytes => number(&row["bytes"]),
+            CallsSort::Failed => number(&row["failed"]),
+            CallsSort::Rtt => number(&row["rtt"]["p95_us"]),
+            CallsSort::Retransmits => {
+                number(&row["retransmitted"]) / number(&row["packets"]).max(1.0)
+            }
+            CallsSort::Open | CallsSort::Name => 0.0,
+        }
+    };
+    let name = |row: &serde_json::Value| format!("{} {}", row["server"], row["client"]);
+    rows.sort_by(|a, b| {
+        rank(b)
+            .total_cmp(&rank(a))
+            .then_with(|| name(a).cmp(&name(b)))
+    });
+    rows.truncate(query.limit.unwrap_or(usize::MAX));
+    let mut lines = Vec::new();
+    for row in &rows {
+        serde_json::to_writer(&mut lines, row)?;
+        lines.push(b'\n');
+    }
+    let csv_header = |_: &mut Vec<u8>| Ok(());
+    Printer::new(
+        show.print.format(),
+        &skua_top::columns::LATELY,
+        csv_header,
+        show.wide,
+    )
+    .finish(&lines)
 }
 
 /// A query as parameters of the API.

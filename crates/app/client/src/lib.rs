@@ -65,6 +65,7 @@ pub struct Client {
 /// Selection of flows.
 pub struct FlowsQuery<'a> {
     pub filter: Option<&'a str>,
+    pub conditions: &'a [String],
     pub sort: &'a str,
     pub limit: Option<usize>,
     pub active: bool,
@@ -299,7 +300,7 @@ impl Client {
         Ok(())
     }
 
-    /// Changes a resource by a JSON patch, and returns the changed resource.
+    /// Changes a resource by a JSON patch, and returns the resource as it is then.
     pub fn patch(
         &self,
         path: &str,
@@ -307,7 +308,12 @@ impl Client {
     ) -> anyhow::Result<serde_json::Value> {
         let request = self.signed(self.agent.patch(format!("{}{path}", self.url)));
         let request = request.content_type("application/json");
-        let (_, body) = self.answer(request.send(patch.to_string()))?;
+        let sent = request.send(patch.to_string());
+        // Nothing was changed, and nothing comes back.
+        if matches!(&sent, Ok(answer) if answer.status() == 304) {
+            return self.object(path);
+        }
+        let (_, body) = self.answer(sent)?;
         serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
@@ -412,6 +418,18 @@ impl Client {
         serde_json::from_slice(&body).context("the answer is not JSON")
     }
 
+    /// Sends bytes of a media type, and returns the answer.
+    pub fn upload(
+        &self,
+        path: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) -> anyhow::Result<serde_json::Value> {
+        let request = self.signed(self.agent.post(format!("{}{path}", self.url)));
+        let (_, body) = self.answer(request.content_type(media_type).send(bytes))?;
+        serde_json::from_slice(&body).context("the answer is not JSON")
+    }
+
     /// Sends lines of JSON.
     pub fn lines_to(
         &self,
@@ -471,6 +489,8 @@ impl Client {
         if let Some(filter) = query.filter {
             parameters.push(("filter", filter.to_owned()));
         }
+        let conditions = query.conditions.iter().cloned();
+        parameters.extend(conditions.map(|text| ("where", text)));
         if let Some(limit) = query.limit {
             parameters.push(("limit", limit.to_string()));
         }

@@ -184,31 +184,24 @@ pub enum Sort {
     Last,
     /// Time of the first packet
     Start,
-    /// Bytes sent; with --since
+    /// Bytes sent
     Sent,
-    /// Bytes received; with --since
+    /// Bytes received
     Received,
-    /// Conversations that began; with --since
+    /// Conversations that began
     Begun,
-    /// Conversations that ended; with --since
+    /// Conversations that ended
     Ended,
-    /// Retransmitted TCP segments; with --since
+    /// Retransmitted TCP segments
     Retransmitted,
-    /// Mean time of TCP's handshake; with --since
+    /// Mean time of TCP's handshake
     Rtt,
 }
 
 impl Sort {
-    /// The store's order; it has fewer than the lake.
-    pub fn by(self) -> anyhow::Result<skua_flow::SortBy> {
-        Ok(match self {
-            Self::Rate => skua_flow::SortBy::Rate,
-            Self::Bytes => skua_flow::SortBy::Bytes,
-            Self::Packets => skua_flow::SortBy::Packets,
-            Self::Last => skua_flow::SortBy::Last,
-            Self::Start => skua_flow::SortBy::First,
-            other => anyhow::bail!("--sort {} needs --since: it is of the lake", other.name()),
-        })
+    /// The store's order.
+    pub fn by(self) -> skua_flow::SortBy {
+        skua_flow::SortBy::named(self.name()).unwrap_or_default()
     }
 
     /// Name in the API.

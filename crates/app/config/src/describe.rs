@@ -145,6 +145,7 @@ fn kind_of(default: &Value) -> Value {
         Value::Bool(_) => json!("boolean"),
         Value::Number(_) => json!("integer"),
         Value::Array(_) => json!("array"),
+        Value::Object(_) => json!("object"),
         // Sizes may be numbers of bytes.
         Value::String(text) if text.ends_with("iB") => json!(["string", "integer"]),
         _ => json!("string"),

@@ -13,11 +13,14 @@ mod describe;
 pub mod dpdk;
 pub mod export;
 pub mod lake;
+pub mod networks;
 mod section;
 pub mod sockets;
+mod startup;
 pub mod steer;
 
 pub use describe::{documentation, explain, sample, schema};
+pub use startup::StartupCapture;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -37,6 +40,7 @@ use crate::{
     dpdk::Dpdk,
     export::ExportSettings,
     lake::LakeSettings,
+    networks::NetworkSettings,
     section::{Key, Section as _, section},
     sockets::{IoNice, Sockets},
     steer::SteerSettings,
@@ -60,12 +64,14 @@ section! {
         flow: Flow;
         sockets: Sockets;
         ovs: Ovs;
+        ovn: Ovn;
         dpdk: Dpdk;
         topology: Topology;
         captures: Captures;
         history: History;
         export: ExportSettings;
         lake: LakeSettings;
+        networks: NetworkSettings;
         collector: Collector;
         injection: InjectionSettings;
         alerts: AlertSettings;
@@ -162,10 +168,37 @@ section! {
         /// PEM file with the public keys of analyzers: an agent accepts only captures that one of them
         /// signed
         analyzer_key: String = String::new(), flag "--analyzer-key";
+        /// metadata of the host's node, like {rack: r7}
+        metadata: serde_json::Map<String, serde_json::Value> = serde_json::Map::new();
+        metadata_config: MetadataConfig;
     } skip {
         /// The only hook to use; not in the file.
         hook: Option<skua_kernel::HookKind>;
     }
+}
+
+section! {
+    /// Metadata of the host's node from files.
+    MetadataConfig {
+        /// files with values for `Config` of the host's node, a list: [{name: rack, path: /etc/rack.yml, type: yaml,
+        /// selector: location.rack}] (docs/topology.md)
+        files: Vec<MetadataFile> = Vec::new();
+    }
+}
+
+/// A file with metadata of the host's node, as in Skydive's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetadataFile {
+    /// Key in `Config`.
+    pub name: String,
+    /// Where the file is.
+    pub path: PathBuf,
+    /// json, yaml, toml, ini or properties.
+    pub r#type: String,
+    /// Path of the value, with dots; empty: all that is in the file.
+    #[serde(default)]
+    pub selector: String,
 }
 
 section! {
@@ -252,6 +285,35 @@ section! {
         bpf: bool = true;
         /// nftables rules of hosts and namespaces, as the command nft prints them
         nftables: bool = true;
+        /// switches and ports that interfaces are wired to, as these say by LLDP
+        lldp: bool = true;
+        /// open sockets of the host as `Sockets` of its node, at most 4,096, as Skydive's probe socketinfo; off, because each one that opens or closes is a version in the history
+        sockets: bool = false;
+        libvirt: Libvirt;
+        instances: Instances;
+    }
+}
+
+section! {
+    /// Domains of libvirt in the graph; needs topology.guests.
+    Libvirt {
+        /// folder in which libvirt keeps the state of running domains; empty: none
+        status: String = "/run/libvirt/qemu".into();
+        /// folder in which libvirt keeps the definitions of domains; empty: none
+        definitions: String = "/etc/libvirt/qemu".into();
+    }
+}
+
+section! {
+    /// Settings of containers of LXD and Incus in the graph; needs topology.containers.
+    Instances {
+        /// sockets of LXD, a list; empty: it is not asked
+        lxd: Vec<String> = vec![
+            "/var/lib/lxd/unix.socket".into(),
+            "/var/snap/lxd/common/lxd/unix.socket".into(),
+        ];
+        /// sockets of Incus, a list; empty: it is not asked
+        incus: Vec<String> = vec!["/var/lib/incus/unix.socket".into()];
     }
 }
 
@@ -267,6 +329,9 @@ section! {
         memory: u64 = 64 << 20;
         /// queries find only the flows of captures, as in Skydive, not those that Skua always counts
         on_demand: bool = false;
+        /// captures that run from the start, a list: [{gremlin: "G.V().Has('Name', 'eth0')", type: ebpf, bpf: port 53}]
+        /// (docs/captures.md)
+        startup: Vec<StartupCapture> = Vec::new();
     }
 }
 
@@ -278,6 +343,63 @@ section! {
         target: String = String::new();
         /// read the counters of Open vSwitch's interfaces
         statistics: bool = true;
+        openflow: OpenFlow;
+    }
+}
+
+section! {
+    /// OpenFlow rules and groups of Open vSwitch's bridges in the graph (docs/ovs.md).
+    OpenFlow {
+        /// read them; off, as in Skydive: each rule whose counters have grown is a version in the history at each interval
+        enabled: bool = false;
+        /// how often they are read, with their counters; changes of rules are in the graph at once
+        #[serde(with = "crate::time")]
+        interval: Duration = Duration::from_secs(10);
+        /// maximum number of rules of a bridge, and of its groups
+        max_rules: u32 = 10_000;
+        /// folder with the bridges' sockets, BRIDGE.mgmt; empty: that of the database's socket, else /run/openvswitch
+        directory: String = String::new();
+    }
+}
+
+section! {
+    /// OVN in the graph (docs/ovs.md), best where its databases are, or at an analyzer.
+    Ovn {
+        /// northbound database, like unix:/run/ovn/ovnnb_db.sock or tcp:127.0.0.1:6641; empty: none
+        northbound: String = String::new();
+        /// southbound database, like unix:/run/ovn/ovnsb_db.sock or tcp:127.0.0.1:6642; empty: none
+        southbound: String = String::new();
+        /// ACLs have the counters of their OpenFlow rules, as far as these are in the graph (ovs.openflow.enabled); reads
+        /// all logical flows of the southbound database
+        hits: bool = false;
+        /// how often interfaces and rules in the graph are looked at
+        #[serde(with = "crate::time")]
+        interval: Duration = Duration::from_secs(10);
+    }
+}
+
+impl Ovn {
+    /// What is followed; none when no database is set.
+    pub fn settings(&self, host: &str) -> anyhow::Result<Option<skua_ovsdb::OvnConfig>> {
+        let target = |text: &str, key: &'static str| match text {
+            "" => Ok(None),
+            text => text.parse().map(Some).context(key),
+        };
+        if self.interval < Duration::from_millis(100) {
+            bail!("ovn.interval must be at least 100ms");
+        }
+        let settings = skua_ovsdb::OvnConfig {
+            northbound: target(&self.northbound, "ovn.northbound")?,
+            southbound: target(&self.southbound, "ovn.southbound")?,
+            host: host.to_owned(),
+            hits: self.hits,
+            interval: self.interval,
+        };
+        if settings.hits && (settings.northbound.is_none() || settings.southbound.is_none()) {
+            bail!("ovn.hits needs both ovn.northbound and ovn.southbound");
+        }
+        let none = settings.northbound.is_none() && settings.southbound.is_none();
+        Ok((!none).then_some(settings))
     }
 }
 
@@ -291,6 +413,36 @@ impl Ovs {
             ("", _) => Ok(None),
             (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
         }
+    }
+
+    /// How OpenFlow rules are read; none when they are not.
+    pub fn rules(&self) -> anyhow::Result<Option<skua_ovsdb::RulesConfig>> {
+        let OpenFlow {
+            enabled,
+            interval,
+            max_rules,
+            directory,
+        } = &self.openflow;
+        if *interval < Duration::from_millis(100) {
+            bail!("ovs.openflow.interval must be at least 100ms");
+        }
+        if !*enabled {
+            return Ok(None);
+        }
+        let usual = skua_ovsdb::RulesConfig::default();
+        let folder = match (&**directory, self.database()?) {
+            ("", Some(skua_ovsdb::Target::Unix(socket))) => match socket.parent() {
+                Some(folder) => folder.to_owned(),
+                None => usual.folder,
+            },
+            ("", _) => usual.folder,
+            (folder, _) => folder.into(),
+        };
+        Ok(Some(skua_ovsdb::RulesConfig {
+            folder,
+            interval: *interval,
+            max_rules: *max_rules as usize,
+        }))
     }
 }
 
@@ -662,6 +814,8 @@ impl Config {
         }
         self.flow.addresses.marks()?;
         self.ovs.database()?;
+        self.ovs.rules()?;
+        self.ovn.settings("")?;
         self.dpdk.check()?;
         if self.flow.sampling == 0 {
             bail!("flow.sampling is 0, must be at least 1");
@@ -775,7 +929,11 @@ pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
     let text = if arguments.schema {
         format!("{:#}\n", schema())
     } else {
-        serde_yaml_ng::to_string(&Config::load(arguments.config.as_deref())?)?
+        let config = Config::load(arguments.config.as_deref())?;
+        // `skua run` refuses such a file, too.
+        skua_probe::Selection::new(&config.flow.filter, 1, 1).context("flow.filter")?;
+        config.flow.addresses.marks()?;
+        serde_yaml_ng::to_string(&config)?
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -789,7 +947,8 @@ mod tests {
     fn every_key_is_declared_as_it_is_read() {
         fn paths(value: &serde_yaml_ng::Value, prefix: &str, found: &mut Vec<String>) {
             match value {
-                serde_yaml_ng::Value::Mapping(map) => {
+                // An empty one is a value: a map that the user fills.
+                serde_yaml_ng::Value::Mapping(map) if !map.is_empty() => {
                     for (key, value) in map {
                         let key = key.as_str().unwrap();
                         let dot = if prefix.is_empty() { "" } else { "." };

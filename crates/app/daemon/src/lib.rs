@@ -17,6 +17,7 @@
 
 pub mod arguments;
 
+use std::path::PathBuf;
 use std::{
     io::{IsTerminal as _, Write as _},
     path::Path,
@@ -33,12 +34,15 @@ use skua_api::{
 };
 use skua_archive::{history::HistoryWriter, lake::LakeWriter};
 use skua_config as config;
-use skua_config::{Config, arguments::SummaryFormat, sockets::lower_priority};
+use skua_config::{Config, StartupCapture, arguments::SummaryFormat, sockets::lower_priority};
 use skua_control::{
     Resources,
     capture::{Capture, CaptureManager, CaptureRunner, Running},
 };
-use skua_discover::{Discovery, DiscoveryConfig, InventoryConfig};
+use skua_discover::{
+    Discovery, DiscoveryConfig, HostFile, HostMetadata, InstanceSockets, InventoryConfig,
+    LibvirtFolders,
+};
 use skua_export::{export::Export, services::ServiceGraph};
 use skua_fleet::{
     agent::uplink::{Uplink, UplinkSources},
@@ -49,16 +53,17 @@ use skua_fleet::{
     },
 };
 use skua_output as output;
-use skua_ovsdb::{OvsConfig, OvsTopology, Target};
+use skua_ovsdb::{OvnTopology, OvsConfig, OvsTopology, Target};
 use skua_process::descriptors;
 use skua_runtime::{
     actions::Actions,
     captures::{dpdk, ovs::Switch, run::LocalRunner},
+    host_sockets,
     query_engine::QueryEngine,
 };
 use skua_server::{
     Server,
-    alive::{self, Drains},
+    alive::{self, Drains, Readable, Signs},
     local,
 };
 use skua_sources::FlowPast;
@@ -239,6 +244,8 @@ struct Storage {
     observers: Observers,
     kept: Option<Arc<HistoryWriter>>,
     lake: Option<Arc<LakeWriter>>,
+    /// OVN is no part of a host: an analyzer may follow it, too.
+    _ovn: Option<OvnTopology>,
 }
 
 impl Drop for Storage {
@@ -253,11 +260,14 @@ impl Drop for Storage {
 impl Storage {
     /// Before discovery starts: elements that existed when the earlier process ended exist again.
     fn open(config: &mut Config) -> anyhow::Result<Self> {
+        config.networks.follow();
         let graph = SharedGraph::new(GraphConfig::default());
         let observers = Observers::default();
         let kept = HistoryWriter::open(&mut config.history, &graph, &observers)?.map(Arc::new);
         let lake = LakeWriter::open(&config.lake, &config.host_name(), &observers)?;
+        let ovn = follow_ovn(config, &graph)?;
         Ok(Self {
+            _ovn: ovn,
             graph,
             services: ServiceGraph::default(),
             observers,
@@ -294,7 +304,8 @@ impl Watch {
             descriptors::make_room(descriptors::ALL_NAMESPACES);
         }
         let (graph, observers) = (&storage.graph, &storage.observers);
-        let discovery = discover(config, graph).map(Arc::new);
+        let metadata = host_metadata(config)?;
+        let discovery = discover(config, metadata, graph).map(Arc::new);
         if let Some(listeners) = discovery.as_ref().and_then(|found| found.listeners()) {
             observers.add(Arc::new(move |capture, state| {
                 if capture.is_none() {
@@ -303,12 +314,20 @@ impl Watch {
             }));
         }
         let host_node = discovery.as_ref().map(|found| found.host_node());
+        if let Some(node) = &host_node
+            && config.topology.sockets
+        {
+            observers.add(host_sockets::observer(graph.clone(), node));
+        }
         dpdk::show(&config.dpdk, &config.host_name(), graph, host_node);
         let database = config.ovs.database()?;
         let switch = Switch::new(database.clone());
         // Remove leftovers of an earlier process, with or without captures.
         switch.clean_up()?;
-        let ovs = database.and_then(|target| follow_switch(config, target, graph));
+        let ovs = match database {
+            Some(target) => follow_switch(config, target, graph)?,
+            None => None,
+        };
         let session = Session::start(config, RECORDS, Some(graph.clone()), observers.clone())?;
         let services = storage.services.clone();
         let on_agents = move |agents| services.set_own_agents(agents);
@@ -404,6 +423,10 @@ impl Gather {
             fleet: fleet.clone(),
         };
         let captures = CaptureManager::start(storage.graph.clone(), resources, Arc::new(runner))?;
+        let declared = config.captures.startup.iter();
+        captures
+            .declare(declared.map(StartupCapture::capture).collect())
+            .map_err(|(at, error)| anyhow::anyhow!("captures.startup[{at}]: {error}"))?;
         Ok(Self {
             fleet,
             captures: Arc::new(captures),
@@ -494,10 +517,16 @@ fn serve(
     let health = Health::new(&storage.graph, discovery, storage.kept.as_ref(), &captures)
         .with_ends(fleet.clone(), uplink)
         .with_export(watch.and_then(|watch| watch.export.as_ref().map(Export::view)))
-        .with_lake(storage.lake.as_ref());
+        .with_lake(storage.lake.as_ref())
+        .with_services(&storage.services);
     let interval = config.agent.flow.ebpf.kernel_scan_interval;
     let drains = watch.map(|_| Drains::new(shared.drains(), interval));
-    let parts = Parts::new(&engine, &shared);
+    let parts = Parts::new(&engine, &shared, &actions);
+    let readable = shared.clone();
+    let signs = Signs {
+        drains,
+        state: Some(Readable::new(move || drop(readable.read()))),
+    };
     let routes = api::routes(
         shared,
         watch.map(|watch| watch.session.addresses()),
@@ -507,7 +536,7 @@ fn serve(
         &actions,
         health,
     )
-    .merge(alive::routes(drains))
+    .merge(alive::routes(signs))
     .merge(api::services::routes(storage.services.clone()))
     .layer(axum::Extension(LakeAnswers::new(&config.lake)));
     // A link in a log would let its readers log in.
@@ -521,18 +550,49 @@ fn serve(
     Ok((Door { url, link }, actions))
 }
 
+/// What the configuration says of the host.
+fn host_metadata(config: &Config) -> anyhow::Result<HostMetadata> {
+    let files = config.agent.metadata_config.files.iter();
+    let files = files.map(|file| HostFile {
+        path: file.path.clone(),
+        kind: file.r#type.clone(),
+        name: file.name.clone(),
+        selector: file.selector.clone(),
+    });
+    HostMetadata::new(&config.agent.metadata, files.collect())
+        .map_err(|error| anyhow::anyhow!("agent.{error}"))
+}
+
+fn paths(texts: &[String]) -> Vec<PathBuf> {
+    texts.iter().map(PathBuf::from).collect()
+}
+
 /// Fills the graph; without discovery it stays empty.
-fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
+fn discover(
+    config: &Config,
+    host_metadata: HostMetadata,
+    graph: &SharedGraph,
+) -> Option<Discovery> {
     let settings = DiscoveryConfig {
         host: config.host_name(),
         all_netns: config.agent.all_netns,
         metric_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        host_metadata,
         inventory: InventoryConfig {
             containers: config.topology.containers,
             processes: config.topology.processes && config.sockets.enabled,
             guests: config.topology.guests,
             programs: config.topology.bpf,
             nftables: config.topology.nftables,
+            lldp: config.topology.lldp,
+        },
+        libvirt: LibvirtFolders {
+            status: (&*config.topology.libvirt.status).into(),
+            definitions: (&*config.topology.libvirt.definitions).into(),
+        },
+        instances: InstanceSockets {
+            lxd: paths(&config.topology.instances.lxd),
+            incus: paths(&config.topology.instances.incus),
         },
         ..DiscoveryConfig::default()
     };
@@ -545,17 +605,30 @@ fn discover(config: &Config, graph: &SharedGraph) -> Option<Discovery> {
     }
 }
 
+/// Adds OVN to the graph.
+fn follow_ovn(config: &Config, graph: &SharedGraph) -> anyhow::Result<Option<OvnTopology>> {
+    let Some(settings) = config.ovn.settings(&config.host_name())? else {
+        return Ok(None);
+    };
+    Ok(Some(OvnTopology::start(settings, graph.clone())?))
+}
+
 /// Adds Open vSwitch to the graph.
-fn follow_switch(config: &Config, target: Target, graph: &SharedGraph) -> Option<OvsTopology> {
+fn follow_switch(
+    config: &Config,
+    target: Target,
+    graph: &SharedGraph,
+) -> anyhow::Result<Option<OvsTopology>> {
     let settings = OvsConfig {
         statistics: config.ovs.statistics,
+        rules: config.ovs.rules()?,
         ..OvsConfig::new(target, &config.host_name())
     };
-    match OvsTopology::start(settings, graph.clone()) {
+    Ok(match OvsTopology::start(settings, graph.clone()) {
         Ok(topology) => Some(topology),
         Err(error) => {
             tracing::warn!(%error, "Open vSwitch cannot be discovered");
             None
         }
-    }
+    })
 }

@@ -12,4 +12,5 @@ pub mod host;
 pub mod metrics;
 pub mod orphans;
 pub mod panics;
+pub mod resources;
 pub mod watched;

@@ -294,8 +294,11 @@ pub fn faults(groups: &[Group]) -> Vec<String> {
         if !names.insert(one.name) {
             fault("declared twice");
         }
-        if !one.name.starts_with("skua_") {
-            fault("does not begin with skua_");
+        if !["skua_", "process_"]
+            .iter()
+            .any(|prefix| one.name.starts_with(prefix))
+        {
+            fault("begins neither with skua_ nor, as of any program, with process_");
         }
         if (one.kind == Kind::Counter) != one.name.ends_with("_total") {
             fault("counters, and they alone, end with _total");

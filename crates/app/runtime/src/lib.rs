@@ -9,6 +9,7 @@ pub mod actions;
 pub mod alert_metrics;
 pub mod captures;
 pub mod graph_metrics;
+pub mod host_sockets;
 pub mod query_engine;
 pub mod steer;
 pub mod tap;

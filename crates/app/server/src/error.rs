@@ -144,7 +144,59 @@ impl From<BytesRejection> for ApiError {
 
 impl From<QueryRejection> for ApiError {
     fn from(error: QueryRejection) -> Self {
-        Self::bad_request(error.body_text())
+        Self::bad_request(plainly(&error.body_text()))
+    }
+}
+
+/// What is wrong with parameters, without the words of the library that reads them.
+fn plainly(text: &str) -> String {
+    let text = text
+        .strip_prefix("Failed to deserialize query string: ")
+        .unwrap_or(text);
+    let rest = |from: &str, to: &str| text.replace(from, to);
+    for (from, to) in [
+        ("invalid digit found in string", "it must be a whole number"),
+        (
+            "cannot parse integer from empty string",
+            "a number is missing",
+        ),
+        (
+            "number too large to fit in target type",
+            "the number is too large",
+        ),
+        (
+            "provided string was not `true` or `false`",
+            "it must be true or false",
+        ),
+        ("unknown field", "there is no parameter"),
+        ("unknown variant", "there is no value"),
+        ("duplicate field", "given twice: parameter"),
+        ("missing field", "missing: parameter"),
+    ] {
+        if text.contains(from) {
+            return rest(from, to).replace("expected one of", "there are");
+        }
+    }
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn parameters_are_refused_in_plain_words() {
+        for (text, plain) in [
+            (
+                "Failed to deserialize query string: limit: invalid digit found in string",
+                "limit: it must be a whole number",
+            ),
+            (
+                "Failed to deserialize query string: unknown field `x`, expected one of `a`, `b`",
+                "there is no parameter `x`, there are `a`, `b`",
+            ),
+            ("something else", "something else"),
+        ] {
+            assert_eq!(super::plainly(text), plain);
+        }
     }
 }
 

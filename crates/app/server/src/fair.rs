@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::oneshot;
@@ -39,6 +39,9 @@ pub struct FairLimits {
     pub patience: Duration,
 }
 
+/// All turns of one client last longer than any work that is as it should be.
+const STUCK: Duration = Duration::from_secs(60);
+
 /// Too much work is waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
@@ -58,12 +61,16 @@ struct Queues {
     clients: HashMap<ClientKey, Client>,
     /// Clients with waiting work, in the order of their next turns.
     next: VecDeque<ClientKey>,
+    /// Since when no turn has ended, while all are taken and work waits for one.
+    blocked: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Client {
     running: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
+    /// Since when none of its turns has ended, while it has all that it may have and its work waits.
+    blocked: Option<Instant>,
 }
 
 /// The right to work; ends when dropped.
@@ -93,6 +100,14 @@ impl Turns {
                 queues.running += 1;
                 return Ok(self.turn(client));
             }
+            let now = Instant::now();
+            if entry.running >= limits.running_of_one {
+                entry.blocked.get_or_insert(now);
+            }
+            if running >= limits.running {
+                queues.blocked.get_or_insert(now);
+            }
+            let entry = queues.clients.entry(client.clone()).or_default();
             // Drop requests of clients that have disconnected.
             entry.waiting.retain(|sender| !sender.is_closed());
             if entry.waiting.len() >= limits.waiting_of_one {
@@ -111,6 +126,22 @@ impl Turns {
         }
     }
 
+    /// For how long no work has ended, if so long that requests of all clients, or of one, are refused meanwhile.
+    pub fn blocked(&self, now: Instant) -> Option<Duration> {
+        let queues = self.lock();
+        let patience = self.0.limits.patience;
+        let longer = |since: Option<Instant>, than: Duration| {
+            let blocked = now.saturating_duration_since(since?);
+            (blocked >= than).then_some(blocked)
+        };
+        let of_one = queues.clients.values();
+        let of_one = of_one.filter_map(|client| longer(client.blocked, patience.max(STUCK)));
+        longer(queues.blocked, patience)
+            .into_iter()
+            .chain(of_one)
+            .max()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queues> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,8 +157,10 @@ impl Turns {
         {
             let mut queues = self.lock();
             queues.running -= 1;
+            queues.blocked = None;
             if let Some(entry) = queues.clients.get_mut(client) {
                 entry.running -= 1;
+                entry.blocked = None;
                 if entry.running == 0 && entry.waiting.is_empty() {
                     queues.clients.remove(client);
                 }
@@ -136,6 +169,22 @@ impl Turns {
         while let Some((sender, turn)) = self.next() {
             // A client that has disconnected drops the turn, which frees it for the next.
             drop(sender.send(turn));
+        }
+        self.note_waiting(client);
+    }
+
+    /// After a turn of a client has ended: others wait from now on.
+    fn note_waiting(&self, client: &ClientKey) {
+        let (limits, now) = (&self.0.limits, Instant::now());
+        let mut queues = self.lock();
+        if queues.running >= limits.running && !queues.next.is_empty() {
+            queues.blocked.get_or_insert(now);
+        }
+        if let Some(entry) = queues.clients.get_mut(client)
+            && entry.running >= limits.running_of_one
+            && !entry.waiting.is_empty()
+        {
+            entry.blocked.get_or_insert(now);
         }
     }
 
@@ -277,5 +326,42 @@ mod tests {
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
+    #[test]
+    fn work_that_never_ends_blocks_and_what_ends_does_not() {
+        runtime().block_on(async {
+            let (limits, begin) = (
+                FairLimits {
+                    patience: Duration::ZERO,
+                    ..LIMITS
+                },
+                Instant::now(),
+            );
+            let turns = Turns::new(limits);
+            let after = |seconds| turns.blocked(begin + Duration::from_secs(seconds));
+            let held = [
+                turns.acquire(&key("a")).await,
+                turns.acquire(&key("a")).await,
+            ];
+            // All turns of one client are taken: no fault as long as nothing has to wait.
+            assert_eq!(after(3_600), None);
+            assert_eq!(turns.acquire(&key("a")).await.err(), Some(Busy));
+            assert_eq!(after(50), None, "others have turns");
+            assert!(after(70).is_some(), "none of its work ended for a minute");
+            let [one, _other] = held;
+            drop(one);
+            assert_eq!(after(3_600), None);
+            // All turns of all clients.
+            let _more = [
+                turns.acquire(&key("a")).await,
+                turns.acquire(&key("b")).await,
+            ];
+            assert_eq!(after(3_600), None);
+            assert_eq!(turns.acquire(&key("c")).await.err(), Some(Busy));
+            assert!(after(1).is_some());
+            drop(_more);
+            assert_eq!(after(3_600), None);
+        });
     }
 }

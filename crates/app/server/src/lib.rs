@@ -235,7 +235,9 @@ impl Server {
         let reload = (self.tls.is_some() || self.config.api.authenticates())
             .then(hang_ups)
             .transpose()?;
-        let app = routes.layer(middleware::from_fn_with_state(gate.clone(), gate::pass));
+        let app = routes
+            .fallback(async || error::ApiError::not_found("there is no such path; GET / lists all"))
+            .layer(middleware::from_fn_with_state(gate.clone(), gate::pass));
         let service = serve::Service {
             app,
             tls: self.tls,

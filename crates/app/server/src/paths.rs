@@ -4,6 +4,8 @@ use axum::http::{HeaderMap, header};
 
 /// Where agents connect.
 pub const AGENTS: &str = "/ws/agent";
+/// Where programs publish nodes and edges.
+pub const PUBLISHER: &str = "/ws/publisher";
 /// The media type of capture files (IANA).
 pub const PCAP: &str = "application/vnd.tcpdump.pcap";
 /// The media type of capture files in the newer format.

@@ -6,7 +6,7 @@ use clap::Parser as _;
 use skua_cli::command_line::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::parse_from(skua_cli::command_line::arguments());
     start_log(
         arguments.verbose,
         matches!(arguments.command, Command::Top(_)),
@@ -28,6 +28,8 @@ fn main() -> ExitCode {
         Command::Flows(flows) => skua_cli::flows::flows(&flows),
         Command::Sockets(sockets) => skua_cli::sockets::sockets(&sockets),
         Command::Services(services) => skua_cli::sockets::services(&services),
+        Command::Links(links) => skua_cli::links::show(&links),
+        Command::Changes(changes) => skua_cli::changes::show(&changes),
         Command::Query(query) => skua_cli::query::query(&query),
         Command::Capture(capture) => skua_cli::capture::capture(&capture),
         Command::Tap(arguments) => skua_cli::tap::tap(&arguments),
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Client(arguments) => skua_cli::skydive::client(&arguments),
         Command::Replay(replay) => skua_cli::replay::replay(&replay),
         Command::Steer(arguments) => skua_cli::steer::steer(&arguments),
+        Command::Extcap(arguments) => skua_cli::extcap::extcap(&arguments),
         Command::Lake(arguments) => skua_cli::lake::lake(&arguments),
         Command::Sql(arguments) => skua_archive::lake::sql::sql(&arguments),
         Command::Addresses(arguments) => skua_cli::addresses::addresses(&arguments),

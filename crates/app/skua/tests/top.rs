@@ -98,6 +98,11 @@ fn size(rows: u16, columns: u16) -> Winsize {
 
 impl Terminal {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_in(".", arguments)
+    }
+
+    /// The same in a folder.
+    fn start_in(folder: &str, arguments: &[&str]) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&keys).unwrap();
         unlockpt(&keys).unwrap();
@@ -122,6 +127,7 @@ impl Terminal {
         let end = || Stdio::from(line.try_clone().unwrap());
         let command = command
             .args(arguments)
+            .current_dir(folder)
             .stdin(end())
             .stdout(end())
             .stderr(end());
@@ -243,6 +249,90 @@ impl Drop for Traffic {
     }
 }
 
+/// A click at a place that counts from 1, as xterm's SGR mode reports it.
+fn click(column: usize, row: usize) -> String {
+    format!("\x1b[<0;{column};{row}M\x1b[<0;{column};{row}m")
+}
+
+#[test]
+fn flows_are_filtered_summed_up_and_written_by_keys_and_clicks() {
+    let traffic = Traffic::start();
+    let ours = format!("127.0.0.1:{}", traffic.port);
+    let run = Run::start("127.0.0.1:0");
+    let folder = skua_testkit::scratch::directory("top");
+    let mut top = Terminal::start_in(folder.path(), &["--analyzer", &run.address]);
+    top.shows("TOP PROCESSES");
+    // The second view in the first line.
+    top.press(&click(14, 1));
+    top.shows("without ended");
+    // Tab completes the key.
+    top.press("/por\t");
+    top.shows("filter: port:");
+    top.press(&format!("{} packets>0\r", traffic.port));
+    let filtered = top.wait_for("the filtered flow", |screen| {
+        screen.contains("row 1 of 1") && screen.contains(&ours)
+    });
+    assert!(filtered.contains("filter: port:"), "{filtered}");
+    // What is wrong with a key is said.
+    top.press("/\x15proces:x\r");
+    top.shows("did you mean `process`?");
+    top.press(&format!("/\x15port:{}\r", traffic.port));
+    top.shows(&ours);
+    let line = |screen: &str| {
+        screen
+            .lines()
+            .position(|line| line.contains(&ours))
+            .unwrap()
+            + 1
+    };
+    let row = line(&top.screen());
+    top.press(&click(5, row));
+    top.shows("details");
+    top.shows("b.port");
+    top.press("J");
+    top.shows("details as JSON");
+    top.press("q");
+    top.shows("without ended");
+    // The first column is of processes.
+    assert!(top.shows(&ours).contains("PROCESSES"));
+    top.press("C ");
+    top.shows("[ ] PROCESSES");
+    top.press("q");
+    top.wait_for("no processes", |screen| {
+        !screen.contains("PROCESSES") && screen.contains(&ours)
+    });
+    top.press("xX");
+    top.shows("written to skua-flows-");
+    top.press("b");
+    top.shows("summed up by process");
+    top.wait_for("sums", |screen| {
+        screen.contains("NAME") && screen.contains("row 1 of")
+    });
+    // By service, container, country, autonomous system, and not at all.
+    top.press("bbbbb");
+    top.shows(&ours);
+    top.press("e");
+    top.wait_for("ended ones, too", |screen| {
+        !screen.contains("without ended")
+    });
+    top.press("q");
+    assert!(top.ended().success());
+    let written = |kind: &str| -> Vec<String> {
+        let names = std::fs::read_dir(folder.path()).unwrap();
+        let paths = names.map(|entry| entry.unwrap().path());
+        let ours = paths.filter(|path| path.extension().is_some_and(|e| e == kind));
+        ours.map(|path| std::fs::read_to_string(path).unwrap())
+            .collect()
+    };
+    let [json, csv] = [written("json"), written("csv")];
+    assert_eq!((json.len(), csv.len()), (1, 1));
+    let record: serde_json::Value = serde_json::from_str(json[0].trim()).unwrap();
+    assert_eq!(record["b"]["port"], traffic.port);
+    assert!(csv[0].starts_with("PROTO,FROM,TO,RATE,"), "{}", csv[0]);
+    assert!(csv[0].contains(&ours), "{}", csv[0]);
+    run.end();
+}
+
 #[test]
 fn all_views_of_a_running_skua() {
     let traffic = Traffic::start();
@@ -350,6 +440,7 @@ fn without_anybody_it_captures_itself_and_a_signal_ends_it() {
     kill_process(pid, Signal::TERM).unwrap();
     assert!(top.ended().success());
     let mut top = Terminal::start(&["--analyzer", "127.0.0.1:1"]);
+    // What it writes last may still be on its way when it has ended.
+    top.shows("nothing answers at 127.0.0.1:1");
     assert!(!top.ended().success());
-    assert!(top.screen().contains("nothing answers at 127.0.0.1:1"));
 }

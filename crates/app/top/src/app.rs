@@ -36,11 +36,18 @@ pub enum Overlay {
         row: Value,
         /// The first line shown.
         from: usize,
+        /// Whether it is shown as JSON.
+        raw: bool,
     },
     /// A filter that is being typed.
     Filter {
         /// So far.
         text: String,
+    },
+    /// Which columns are shown.
+    Columns {
+        /// The chosen one.
+        at: usize,
     },
     /// Something is about to be made.
     Confirm(Make),
@@ -55,7 +62,19 @@ pub enum Effect {
     Copy(String),
     /// Make a capture or a tap.
     Make(Make),
+    /// Write the rows to a file.
+    Export {
+        /// Beginning of its name.
+        name: &'static str,
+        /// End of its name.
+        kind: &'static str,
+        /// Its content.
+        text: String,
+    },
 }
+
+/// What flows are summed up by.
+pub const GROUPINGS: [&str; 5] = ["process", "service", "container", "country", "as"];
 
 /// The state of the view.
 #[derive(Debug)]
@@ -80,6 +99,14 @@ pub struct App {
     pub fleet: bool,
     /// Whether services are shown by which service calls which.
     pub dependencies: bool,
+    /// Whether flows that have ended are shown, too.
+    pub ended: bool,
+    /// What flows are summed up by; none: each is shown.
+    pub group: Option<&'static str>,
+    /// Seconds between requests.
+    pub interval: u64,
+    /// Seconds that the reader's clock is ahead of UTC, by the time in seconds since the Unix epoch.
+    pub zone: fn(i64) -> i32,
     /// The window over the view.
     pub overlay: Option<Overlay>,
     /// The message at the bottom, and whether it is an error.
@@ -119,6 +146,10 @@ impl App {
             frozen: false,
             fleet: false,
             dependencies: false,
+            ended: false,
+            group: None,
+            interval: 1,
+            zone: |_| 0,
             overlay: None,
             message: None,
             unreachable: None,
@@ -152,9 +183,10 @@ impl App {
             question: Question::Object {
                 path: "/api/status",
             },
-            pause: 1,
+            pause: self.interval,
         }];
-        let mut ask = |topic, question, pause| {
+        let mut ask = |topic, question, pause: u64| {
+            let pause = pause.max(self.interval);
             requests.push(Request {
                 topic,
                 question,
@@ -181,6 +213,9 @@ impl App {
                 if !list.filter.is_empty() {
                     parameters.push(("filter".into(), list.filter.clone()));
                 }
+                if !self.ended {
+                    parameters.push(("active".into(), "true".into()));
+                }
                 ask(Topic::TopFlows, Question::Lines { path, parameters }, 1);
                 let mut parameters = rate(20);
                 parameters.push(("by".into(), "process".into()));
@@ -202,7 +237,12 @@ impl App {
                     _ if self.dependencies => "/api/dependencies",
                     _ => "/api/services",
                 };
-                if list.base > 0 {
+                if self.view == View::Flows && !self.ended {
+                    parameters.push(("active".into(), "true".into()));
+                }
+                if let Some(by) = self.group.filter(|_| self.view == View::Flows) {
+                    parameters.push(("by".into(), by.into()));
+                } else if list.base > 0 {
                     parameters.push(("offset".to_owned(), list.base.to_string()));
                 }
                 if self.view != View::Flows {
@@ -291,8 +331,30 @@ impl App {
         }
     }
 
+    /// What distinguishes the rows of the current view.
+    pub(crate) fn identity(&self) -> fn(&Value) -> String {
+        match (self.view, self.group) {
+            (View::Flows, Some(_)) => |row| {
+                format!(
+                    "{} {} {} {}",
+                    row["name"], row["place"], row["protocol"], row["port"]
+                )
+            },
+            (view, _) => view.identity(),
+        }
+    }
+
+    /// The columns of the current view.
+    pub fn columns(&self) -> &'static [crate::columns::Column] {
+        match self.view {
+            View::Services if self.dependencies => &crate::columns::DEPENDENCIES,
+            View::Flows if self.group.is_some() && !self.fleet => &crate::columns::GROUPS,
+            view => view.columns(),
+        }
+    }
+
     fn apply_answer(&mut self, topic: Topic, answer: Answer, at: Duration) {
-        let identity = self.view.identity();
+        let identity = self.identity();
         let mut found = None;
         let answer = match answer {
             Answer::Page(rows, all) => {
@@ -330,7 +392,7 @@ impl App {
             }
             (Topic::Rows(view), Answer::Rows(rows)) => {
                 let list = &mut self.lists[view as usize];
-                match found.filter(|_| view == View::Flows) {
+                match found.filter(|_| view == View::Flows && self.group.is_none()) {
                     Some(found) => list.replace_page(rows, found, identity),
                     None => list.replace(rows, identity),
                 }

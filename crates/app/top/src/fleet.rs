@@ -100,17 +100,17 @@ mod tests {
         assert_eq!(
             cells[..8],
             [
-                "web1:eth0",
+                "curl >",
                 "tcp",
                 "10.0.0.1:40000",
                 "10.0.0.2:443",
-                "curl >",
                 "10.0 kbit/s",
-                "3",
-                "2.0 KiB"
+                "2.0 KiB",
+                "4.0 KiB",
+                "1.5s"
             ]
         );
-        assert_eq!(cells[10], "1.5s");
+        assert_eq!((&*cells[10], &*cells[11]), ("web1:eth0", "3"));
         assert_eq!(
             flows_query("bytes", r#"Has("Network", "10.0.0.1")"#, 32),
             r#"G.Flows().Has("Network", "10.0.0.1").Sort(DESC, "Metric.BABytes").Limit(32)"#

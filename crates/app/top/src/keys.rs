@@ -1,9 +1,11 @@
 //! What keys do.
 
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::{
+    KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 
 use crate::{
-    app::{App, Effect, Overlay},
+    app::{App, Effect, GROUPINGS, Overlay},
     make::Make,
     view::View,
 };
@@ -32,10 +34,21 @@ impl App {
                 self.overlay = scrolled(key.code, from).map(|from| Overlay::Help { from });
                 None
             }
-            Some(Overlay::Details { row, from }) => {
+            Some(Overlay::Details { row, from, raw }) => {
                 let copied = (key.code == KeyCode::Char('y')).then(|| self.copied(row.to_string()));
-                self.overlay = scrolled(key.code, from).map(|from| Overlay::Details { row, from });
+                self.overlay = match key.code {
+                    KeyCode::Char('J') => Some(Overlay::Details {
+                        row,
+                        from: 0,
+                        raw: !raw,
+                    }),
+                    code => scrolled(code, from).map(|from| Overlay::Details { row, from, raw }),
+                };
                 copied
+            }
+            Some(Overlay::Columns { at }) => {
+                self.columns_key(key.code, at);
+                None
             }
             Some(Overlay::Filter { text }) => {
                 self.filter_key(key.code, text);
@@ -74,6 +87,25 @@ impl App {
                 list.rows.reverse();
                 list.restart();
             }
+            KeyCode::Char('e') if matches!(self.view, View::Flows | View::Overview) => {
+                self.ended = !self.ended;
+                self.list_mut().restart();
+            }
+            KeyCode::Char('b') if self.view == View::Flows && !self.fleet => {
+                let mut all = GROUPINGS.into_iter();
+                self.group = match self.group {
+                    None => all.next(),
+                    Some(by) => all.skip_while(|known| *known != by).nth(1),
+                };
+                let list = self.list_mut();
+                list.restart();
+                list.rows.clear();
+                list.hidden.clear();
+                list.answered = false;
+            }
+            KeyCode::Char('C') => self.overlay = Some(Overlay::Columns { at: 0 }),
+            KeyCode::Char('x') => return Some(self.export(false)),
+            KeyCode::Char('X') => return Some(self.export(true)),
             KeyCode::Char('d') if self.view == View::Services => {
                 self.dependencies = !self.dependencies;
                 self.list_mut().restart();
@@ -91,7 +123,11 @@ impl App {
             }
             KeyCode::Enter => {
                 if let Some(row) = self.list().row().cloned() {
-                    self.overlay = Some(Overlay::Details { row, from: 0 });
+                    self.overlay = Some(Overlay::Details {
+                        row,
+                        from: 0,
+                        raw: false,
+                    });
                 }
             }
             KeyCode::Char('y') => {
@@ -110,7 +146,7 @@ impl App {
     }
 
     fn go(&mut self, by: isize) {
-        let identity = self.view.identity();
+        let identity = self.identity();
         self.list_mut().go(by, identity);
     }
 
@@ -150,6 +186,7 @@ impl App {
         match code {
             KeyCode::Enter => return self.filter(text.trim().to_owned()),
             KeyCode::Esc => return,
+            KeyCode::Tab if self.takes_conditions() => text = completed(text),
             KeyCode::Backspace => {
                 text.pop();
             }
@@ -157,6 +194,122 @@ impl App {
             _ => {}
         }
         self.overlay = Some(Overlay::Filter { text });
+    }
+
+    /// Whether the filter of the view is one of conditions.
+    pub(crate) fn takes_conditions(&self) -> bool {
+        matches!(self.view, View::Overview | View::Flows) && !self.fleet
+    }
+
+    /// Handles a click or the wheel; returns work for the caller.
+    pub fn mouse(&mut self, event: MouseEvent) -> Option<Effect> {
+        let by = match event.kind {
+            MouseEventKind::ScrollDown => 3,
+            MouseEventKind::ScrollUp => -3,
+            MouseEventKind::Down(MouseButton::Left) => 0,
+            _ => return None,
+        };
+        match &mut self.overlay {
+            Some(Overlay::Help { from } | Overlay::Details { from, .. }) => {
+                match by {
+                    0 => self.overlay = None,
+                    by => *from = from.saturating_add_signed(by),
+                }
+                return None;
+            }
+            Some(_) => return None,
+            None => {}
+        }
+        if by != 0 {
+            self.go(by);
+        } else if event.row == 0 {
+            let mut end = 0;
+            for view in View::ALL {
+                end += 4 + view.name().len() as u16;
+                if event.column < end {
+                    self.show(view);
+                    break;
+                }
+            }
+        } else {
+            let list = self.list();
+            let line = usize::from(event.row.checked_sub(list.top)?);
+            let at = list.offset + line;
+            if line < list.height && at < list.rows.len() {
+                if at == list.selected {
+                    // A second click shows all of it.
+                    return self.plain_key(KeyCode::Enter);
+                }
+                let by = at as isize - list.selected as isize;
+                self.go(by);
+            }
+        }
+        None
+    }
+
+    /// The rows as they are shown, in a file.
+    fn export(&self, csv: bool) -> Effect {
+        let list = self.list();
+        let rows = list.rows.iter().filter(|row| !row.is_null());
+        let mut text = String::new();
+        if csv {
+            let columns = self.columns().iter().enumerate();
+            let columns = columns
+                .filter(|(at, column)| !list.hidden.contains(at) && !column.title.is_empty());
+            let columns: Vec<_> = columns.map(|(_, column)| column).collect();
+            let quoted = |cell: String| match cell.contains([',', '"', '\n', '\r']) {
+                true => format!("\"{}\"", cell.replace('"', "\"\"")),
+                false => cell,
+            };
+            let mut line = |cells: Vec<String>| {
+                text += &cells.join(",");
+                text.push('\n');
+            };
+            line(
+                columns
+                    .iter()
+                    .map(|column| quoted(column.title.to_owned()))
+                    .collect(),
+            );
+            for row in rows {
+                line(
+                    columns
+                        .iter()
+                        .map(|column| quoted((column.cell)(row)))
+                        .collect(),
+                );
+            }
+        } else {
+            for row in rows {
+                text += &row.to_string();
+                text.push('\n');
+            }
+        }
+        Effect::Export {
+            name: self.view.name(),
+            kind: if csv { "csv" } else { "json" },
+            text,
+        }
+    }
+
+    fn columns_key(&mut self, code: KeyCode, at: usize) {
+        let all = self.columns().len();
+        let at = match code {
+            KeyCode::Down | KeyCode::Char('j') => (at + 1) % all,
+            KeyCode::Up | KeyCode::Char('k') => (at + all - 1) % all,
+            KeyCode::Char(' ') | KeyCode::Enter => {
+                let hidden = &mut self.list_mut().hidden;
+                match hidden.iter().position(|column| *column == at) {
+                    Some(place) => {
+                        hidden.remove(place);
+                    }
+                    None => hidden.push(at),
+                }
+                at
+            }
+            _ => return,
+        };
+        self.overlay = Some(Overlay::Columns { at });
     }
 
     fn ask_to_make(&mut self, tap: bool) {
@@ -186,6 +339,27 @@ impl App {
         }
         self.overlay = Some(Overlay::Confirm(make));
         None
+    }
+}
+
+/// A text with its last word completed: as far as all proposals agree, else by the first.
+fn completed(text: String) -> String {
+    let offers = skua_condition::completions(&text);
+    let Some(first) = offers.first() else {
+        return text;
+    };
+    let agreed = offers.iter().fold(first.text.as_str(), |agreed, offer| {
+        let same = agreed
+            .chars()
+            .zip(offer.text.chars())
+            .take_while(|(a, b)| a == b);
+        let bytes: usize = same.map(|(a, _)| a.len_utf8()).sum();
+        agreed.get(..bytes).unwrap_or_default()
+    });
+    let next = skua_condition::completed(&text, agreed);
+    match next.len() > text.len() {
+        true => next,
+        false => skua_condition::completed(&text, &first.text),
     }
 }
 

@@ -11,6 +11,7 @@ mod keys;
 mod list;
 pub mod make;
 mod rates;
+mod readable;
 pub mod text;
 pub mod theme;
 mod tree;

@@ -21,12 +21,16 @@ pub struct List {
     pub offset: usize,
     /// Rows that fit on the screen.
     pub height: usize,
+    /// The line of the screen with the first of them.
+    pub top: u16,
     /// Which order.
     pub sort: usize,
     /// Whether it is turned round.
     pub reversed: bool,
     /// The filter in force.
     pub filter: String,
+    /// Numbers of the columns that are not shown.
+    pub hidden: Vec<usize>,
     /// The error of the last answer.
     pub error: Option<String>,
     /// Whether there was an answer.

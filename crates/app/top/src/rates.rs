@@ -77,6 +77,14 @@ impl Rates {
             .cloned()
             .unwrap_or_default();
         interfaces.retain(Value::is_object);
+        // Notes are about packets that are in flows.
+        let notes = &summary["notes"];
+        for interface in &mut interfaces {
+            let causes = interface["causes"].as_object().into_iter().flatten();
+            let causes = causes.filter(|(cause, _)| notes.get(cause.as_str()).is_none());
+            let causes = causes.map(|(cause, sum)| (cause.clone(), sum.clone()));
+            interface["not_in_flows"] = causes.collect::<serde_json::Map<_, _>>().into();
+        }
         let mut now = HashMap::with_capacity(interfaces.len());
         for interface in &mut interfaces {
             let key = format!("{} {}", interface["netns"], interface["interface"]);

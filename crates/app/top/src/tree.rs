@@ -161,6 +161,7 @@ mod tests {
     use serde_json::json;
 
     const THEME: Theme = Theme {
+        palette: crate::theme::Palette::Terminal,
         color: false,
         ascii: true,
     };

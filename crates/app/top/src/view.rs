@@ -51,7 +51,17 @@ impl View {
     /// Orders of its rows; those of lists of the API as the API calls them.
     pub fn sorts(self) -> &'static [&'static str] {
         match self {
-            Self::Flows => &["rate", "bytes", "packets", "last", "start"],
+            Self::Flows => &[
+                "rate",
+                "bytes",
+                "packets",
+                "rtt",
+                "retransmitted",
+                "sent",
+                "received",
+                "last",
+                "start",
+            ],
             Self::Sockets => &[
                 "bytes",
                 "sent",
@@ -114,7 +124,7 @@ impl View {
                 "steps of Gremlin on flows, like: Has(\"Network\", \"10.0.0.5\")"
             }
             Self::Overview | Self::Flows => {
-                "pcap expression, like: tcp port 443 and net 10.0.0.0/8"
+                "like: process:curl port:443 rate>1Mbit -user:root \"text\", or tcp port 443; Tab completes"
             }
             Self::Sockets => "words like: process=curl port=443 state=established listen closed",
             Self::Services => "words like: service=nginx port=443 protocol=tcp clients",

@@ -1,20 +1,16 @@
 //! Conversations as lines of JSON or CSV.
 
-use skua_flow::{FlowRecord, Found, Query};
+use skua_flow::{Found, Query};
 use std::io;
 
 use skua_state::{
     Shared,
     copies::{FlowCopy, PAGE, find_flows, read_found},
+    filter::FlowFilter,
 };
 
 /// Writes conversations as JSON or CSV lines (without CSV header).
-pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
-    lines: &mut Vec<u8>,
-    shared: &Shared,
-    query: &Query<F>,
-    csv: bool,
-) {
+pub fn write_flows(lines: &mut Vec<u8>, shared: &Shared, query: &Query<FlowFilter>, csv: bool) {
     // Writing to memory does not fail.
     let _ = send_flows(lines, shared, query, &find_flows(shared, query).0, csv);
 }
@@ -24,10 +20,10 @@ pub fn write_flows<F: Fn(&FlowRecord) -> bool>(
 /// # Errors
 ///
 /// What they are written to fails.
-pub fn send_flows<F: Fn(&FlowRecord) -> bool>(
+pub fn send_flows(
     out: &mut impl io::Write,
     shared: &Shared,
-    query: &Query<F>,
+    query: &Query<FlowFilter>,
     found: &[Found],
     csv: bool,
 ) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! `skua flows --by`: conversations summed up by process, container or service.
+//! `skua flows --by`: conversations summed up by process, container, service, or what files say of addresses.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, Serializer};
+use skua_condition::SideField;
 use skua_flow::{Counters, FlowRecord, Query, Rate, SortBy, names::Protocol};
 use skua_output as output;
 use skua_output::{Column, OutputFormat, Printer, bytes, count, text};
@@ -17,6 +18,7 @@ use skua_record::{FieldType, NoOther, Record, Value};
 use skua_state::{
     Shared, State,
     copies::{FlowCopy, PAGE, read_flows},
+    filter::FlowFilter,
 };
 
 use crate::sockets::tables;
@@ -31,15 +33,23 @@ pub enum By {
     Container,
     /// What is called: service, protocol and port
     Service,
+    /// Country of the address, by a file of `networks`
+    Country,
+    /// Autonomous system of the address
+    #[value(name = "as", alias = "asn")]
+    As,
+    /// Range of your own with the address
+    Network,
 }
 
 impl By {
     /// The one of a name.
     pub fn named(name: &str) -> anyhow::Result<Self> {
         let mut all = Self::value_variants().iter().copied();
+        let name = if name == "asn" { "as" } else { name };
         all.find(|by| by.name() == name).with_context(|| {
             format!(
-                "cannot sum up by \"{name}\": process, container or service, or point for each interface alone; with --since 1h, of the lake, \
+                "cannot sum up by \"{name}\": process, container, service, country, as or network, or point for each interface alone; with --since 1h, of the lake, \
                  by up to six of more fields"
             )
         })
@@ -51,6 +61,9 @@ impl By {
             Self::Process => "process",
             Self::Container => "container",
             Self::Service => "service",
+            Self::Country => "country",
+            Self::As => "as",
+            Self::Network => "network",
         }
     }
 }
@@ -74,6 +87,9 @@ pub struct Group {
     sent: Counters,
     received: Counters,
     rate: Rate,
+    retransmitted: u64,
+    /// Handshakes, and the sum of their times in ns.
+    handshakes: [u64; 2],
     first_ns: u64,
     last_ns: u64,
 }
@@ -86,6 +102,8 @@ struct Key<'a> {
     /// Protocol and port of a service; its address when nobody knows more.
     service: Option<(u8, u16)>,
     address: Option<IpAddr>,
+    /// Number of an autonomous system.
+    asn: Option<u32>,
 }
 
 /// The record of a group.
@@ -115,7 +133,7 @@ pub const FIELDS: &[Field] = &[
         Text,
         "",
         "",
-        "`process`, `container` or `service`",
+        "`process`, `container`, `service`, `country`, `as` or `network`",
         |g| Value::Text(g.by),
     ),
     Field::new(
@@ -123,7 +141,7 @@ pub const FIELDS: &[Field] = &[
         Text,
         "",
         "",
-        "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address",
+        "what is summed up; `(unknown)` without socket, `(host)` outside of containers, of services that nobody knows the address; `AS` and its number, then its name, of an autonomous system",
         |g| Value::Text(&g.name),
     ),
     Field::new(
@@ -198,7 +216,7 @@ pub const FIELDS: &[Field] = &[
         Number,
         "bit/s",
         "",
-        "both directions over the last interval",
+        "both directions over the last five seconds or a little more",
         |g| Value::rounded(g.rate.bits_per_second),
     ),
     Field::new(
@@ -206,7 +224,7 @@ pub const FIELDS: &[Field] = &[
         Number,
         "packets/s",
         "",
-        "both directions over the last interval",
+        "both directions over the last five seconds or a little more",
         |g| Value::rounded(g.rate.packets_per_second),
     ),
     Field::new(
@@ -239,6 +257,10 @@ impl Group {
         self.active += other.active;
         self.sent += other.sent;
         self.received += other.received;
+        self.retransmitted += other.retransmitted;
+        for (own, other) in self.handshakes.iter_mut().zip(other.handshakes) {
+            *own = own.saturating_add(other);
+        }
         self.rate.bits_per_second += other.rate.bits_per_second;
         self.rate.packets_per_second += other.rate.packets_per_second;
         self.first_ns = match self.first_ns {
@@ -258,6 +280,11 @@ impl Group {
         self.active += u64::from(record.end.is_none());
         self.sent += sent;
         self.received += received;
+        self.retransmitted += record.retransmitted();
+        if let Some(ns) = record.handshake_rtt_ns() {
+            self.handshakes[0] += 1;
+            self.handshakes[1] = self.handshakes[1].saturating_add(ns);
+        }
         self.rate.bits_per_second += rate.bits_per_second;
         self.rate.packets_per_second += rate.packets_per_second;
         self.first_ns = match self.first_ns {
@@ -270,7 +297,7 @@ impl Group {
 
 /// Sums up a page of conversations, each once however many points have seen it. One between two processes of this host is counted with both, from the view
 /// of each; with the same on both sides, and by service, once.
-fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
+fn groups(page: &[FlowCopy], by: By, filter: &FlowFilter) -> Vec<Group> {
     let mut groups: HashMap<Key<'_>, Group> = HashMap::new();
     for flow in page {
         let (record, rate, parties) = (&flow.record, flow.rate(), flow.parties());
@@ -284,8 +311,34 @@ fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
             group.add(record, rate, lo);
             continue;
         }
+        let field = match by {
+            By::Container => SideField::Container,
+            By::Country => SideField::Country,
+            By::As => SideField::Asn,
+            By::Network => SideField::Network,
+            By::Process | By::Service => SideField::Process,
+        };
+        if matches!(by, By::Country | By::As | By::Network) {
+            let known = [&record.key.lo, &record.key.hi]
+                .map(|address| of_address(by, record.key.ip(address)));
+            let unknown = known.iter().all(Option::is_none);
+            let [lo, hi] = known;
+            let has =
+                |key: Option<Key<'static>>, lo| key.filter(|_| filter.has_side(flow, lo, field));
+            sides(
+                &mut groups,
+                flow,
+                by,
+                [has(lo, true), has(hi, false)],
+                unknown,
+            );
+            continue;
+        }
+        let unowned = parties.iter().all(|party| party.pid == 0);
+        let mut which = [true, false].into_iter();
         let keys = parties.map(|party| {
-            if party.pid == 0 {
+            let lo = which.next().unwrap_or_default();
+            if party.pid == 0 || !filter.has_side(flow, lo, field) {
                 return None;
             }
             let place = match (party.container, party.unit) {
@@ -308,31 +361,7 @@ fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
                 },
             })
         });
-        let mut add = |key, lo| {
-            let group = groups.entry(key).or_insert_with(|| Group {
-                by: by.name(),
-                ..Group::default()
-            });
-            group.add(record, rate, lo);
-        };
-        match keys {
-            [None, None] => add(
-                Key {
-                    name: UNKNOWN,
-                    ..Key::default()
-                },
-                record.lo_first,
-            ),
-            [Some(lo), Some(hi)] if lo == hi => add(lo, record.lo_first),
-            [lo, hi] => {
-                if let Some(lo) = lo {
-                    add(lo, true);
-                }
-                if let Some(hi) = hi {
-                    add(hi, false);
-                }
-            }
-        }
+        sides(&mut groups, flow, by, keys, unowned);
     }
     groups
         .into_iter()
@@ -342,13 +371,68 @@ fn groups(page: &[FlowCopy], by: By) -> Vec<Group> {
                     Some((_, port)) => SocketAddr::new(address, port).to_string(),
                     None => address.to_string(),
                 },
-                None => key.name.to_owned(),
+                None => match key.asn {
+                    Some(asn) => format!("AS{asn} {}", key.name).trim_end().to_owned(),
+                    None => key.name.to_owned(),
+                },
             },
             place: key.place.to_owned(),
             port: key.service.map(|(_, port)| port),
             ..group
         })
         .collect()
+}
+
+/// Adds a conversation to the groups of its sides, to one without a name when nothing is known of either.
+fn sides<'a>(
+    groups: &mut HashMap<Key<'a>, Group>,
+    flow: &FlowCopy,
+    by: By,
+    keys: [Option<Key<'a>>; 2],
+    unknown: bool,
+) {
+    let (record, rate) = (&flow.record, flow.rate());
+    let mut add = |key, lo| {
+        let group = groups.entry(key).or_insert_with(|| Group {
+            by: by.name(),
+            ..Group::default()
+        });
+        group.add(record, rate, lo);
+    };
+    match keys {
+        [None, None] if !unknown => {}
+        [None, None] => add(
+            Key {
+                name: UNKNOWN,
+                ..Key::default()
+            },
+            record.lo_first,
+        ),
+        [Some(lo), Some(hi)] if lo == hi => add(lo, record.lo_first),
+        [lo, hi] => {
+            if let Some(lo) = lo {
+                add(lo, true);
+            }
+            if let Some(hi) = hi {
+                add(hi, false);
+            }
+        }
+    }
+}
+
+/// What files say of an address, as a group.
+fn of_address(by: By, address: Option<IpAddr>) -> Option<Key<'static>> {
+    let known = skua_networks::of(address?);
+    let (name, asn) = match by {
+        By::Country => (known.country, None),
+        By::As => (known.organization, known.asn),
+        _ => (known.network, None),
+    };
+    (asn.is_some() || (by != By::As && !name.is_empty())).then(|| Key {
+        name,
+        asn,
+        ..Key::default()
+    })
 }
 
 /// The service of a conversation, and whether it is `lo`.
@@ -383,20 +467,15 @@ fn service_key(flow: &FlowCopy) -> (Key<'_>, bool) {
 }
 
 /// Writes groups as JSON or CSV lines (without CSV header).
-pub fn write<F: Fn(&FlowRecord) -> bool>(
-    lines: &mut Vec<u8>,
-    shared: &Shared,
-    by: By,
-    query: &Query<F>,
-    csv: bool,
-) {
+pub fn write(lines: &mut Vec<u8>, shared: &Shared, by: By, query: &Query<FlowFilter>, csv: bool) {
     // Writing to memory does not fail.
     let _ = send(lines, &sorted(shared, by, query).0, csv);
 }
 
 /// Sums of all pages so far.
-struct Pages {
+struct Pages<'f> {
     by: By,
+    filter: &'f FlowFilter,
     /// Flows that are not summed up yet.
     page: Vec<FlowCopy>,
     groups: HashMap<Name, Group>,
@@ -405,7 +484,7 @@ struct Pages {
 /// Name, place, protocol and port of a group.
 type Name = (String, String, String, Option<u16>);
 
-impl Pages {
+impl Pages<'_> {
     fn add(&mut self, flow: FlowCopy) {
         self.page.push(flow);
         if self.page.len() == PAGE {
@@ -414,7 +493,7 @@ impl Pages {
     }
 
     fn sum_up(&mut self) {
-        for group in groups(&self.page, self.by) {
+        for group in groups(&self.page, self.by, self.filter) {
             let name = |group: &Group| {
                 (
                     group.name.clone(),
@@ -435,17 +514,14 @@ impl Pages {
 }
 
 /// The groups that a query asks for, and how many conversations it asks for.
-pub fn sorted<F: Fn(&FlowRecord) -> bool>(
-    shared: &Shared,
-    by: By,
-    query: &Query<F>,
-) -> (Vec<Group>, u64) {
+pub fn sorted(shared: &Shared, by: By, query: &Query<FlowFilter>) -> (Vec<Group>, u64) {
     let mut pages = Pages {
         by,
+        filter: &query.filter,
         page: Vec::with_capacity(PAGE),
         groups: HashMap::new(),
     };
-    let copy = |state: &State, _, record: &FlowRecord| FlowCopy::of(state, record);
+    let copy = |state: &State, found, record: &FlowRecord| FlowCopy::at(state, found, record);
     let mut conversations = 0;
     read_flows(shared, query.view, copy, |points| {
         if let Some(flow) = FlowCopy::merged(query, points) {
@@ -463,6 +539,15 @@ pub fn sorted<F: Fn(&FlowRecord) -> bool>(
             SortBy::Packets => total(b).packets.cmp(&total(a).packets),
             SortBy::Last => b.last_ns.cmp(&a.last_ns),
             SortBy::First => b.first_ns.cmp(&a.first_ns),
+            SortBy::Sent => b.sent.bytes.cmp(&a.sent.bytes),
+            SortBy::Received => b.received.bytes.cmp(&a.received.bytes),
+            SortBy::Begun => b.flows.cmp(&a.flows),
+            SortBy::Ended => (b.flows - b.active).cmp(&(a.flows - a.active)),
+            SortBy::Retransmitted => b.retransmitted.cmp(&a.retransmitted),
+            SortBy::Rtt => {
+                let mean = |g: &Group| g.handshakes[1].checked_div(g.handshakes[0]);
+                mean(b).cmp(&mean(a))
+            }
         }
         .then_with(|| (&a.name, &a.place, a.port).cmp(&(&b.name, &b.place, b.port)))
     });
@@ -500,6 +585,9 @@ pub fn printer(by: By, format: OutputFormat) -> Printer {
         By::Process => &PROCESSES,
         By::Container => &CONTAINERS,
         By::Service => &SERVICES,
+        By::Country => &COUNTRIES,
+        By::As => &SYSTEMS,
+        By::Network => &NETWORKS,
     };
     Printer::new(format, columns, header, false)
 }
@@ -567,6 +655,9 @@ const fn columns(title: &'static str) -> [Column; 10] {
 const PROCESSES: [Column; 10] = columns("PROCESS");
 const CONTAINERS: [Column; 10] = columns("CONTAINER");
 const SERVICES: [Column; 10] = columns("SERVICE");
+const COUNTRIES: [Column; 10] = columns("COUNTRY");
+const SYSTEMS: [Column; 10] = columns("AUTONOMOUS SYSTEM");
+const NETWORKS: [Column; 10] = columns("NETWORK");
 
 /// The chapter on groups of `docs/records.md`.
 pub fn documentation() -> String {
@@ -576,6 +667,7 @@ pub fn documentation() -> String {
 const DOCUMENTATION: &str = "\
 With `skua flows --by` conversations are summed up: those that are in the history. One between two
 processes of this host is counted with both, as each sees it. A conversation that several interfaces see
-is counted once: of each direction the most that one of them counted.
+is counted once: of each direction the most that one of them counted. By country, autonomous system or network
+a conversation counts with each side that files know; `(unknown)` has those of which they know neither.
 
 ";

@@ -1,6 +1,6 @@
 //! The sums at the end: seen, in flows, left out and lost by cause.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write as _};
 
 use serde::Serialize;
 use skua_collect::Sum;
@@ -287,20 +287,18 @@ fn interface(point: &PointAccount) -> InterfaceSums {
 /// Prints the sums to standard error.
 pub fn print(format: Option<SummaryFormat>, state: &State) {
     let sockets = state.sockets.as_ref().map(report::summary);
-    match format {
+    let said = match format {
         Some(SummaryFormat::Json) => {
-            eprintln!(
-                "{}",
-                serde_json::to_string(&of(&state.counts(), sockets)).unwrap_or_default()
-            );
+            let json = serde_json::to_string(&of(&state.counts(), sockets));
+            json.unwrap_or_default() + "\n"
         }
         Some(SummaryFormat::Text) | None => {
-            eprint!("{}", text(&state.account, &state.totals()));
-            if let Some(sockets) = &sockets {
-                eprint!("{}", sockets_text(sockets));
-            }
+            let sockets = sockets.as_ref().map(sockets_text);
+            text(&state.account, &state.totals()) + &sockets.unwrap_or_default()
         }
-    }
+    };
+    // Whoever reads it may have seen enough.
+    let _ = std::io::stderr().write_all(said.as_bytes());
 }
 
 fn sockets_text(sums: &SocketSummary) -> String {

@@ -8,6 +8,7 @@
 mod capture;
 mod error;
 mod filter;
+mod listener;
 mod options;
 mod packet;
 #[cfg(feature = "libpcap")]
@@ -20,6 +21,7 @@ mod sys;
 pub use capture::AfPacketCapture;
 pub use error::Error;
 pub use filter::BpfInstruction;
+pub use listener::{ProtocolListener, Received};
 pub use options::{Fanout, MAX_RING_BYTES, Options};
 pub use packet::{Direction, Gso, GsoKind, Packet, Segments, Vlan};
 pub use ring::{Block, Packets};

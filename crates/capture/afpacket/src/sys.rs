@@ -146,6 +146,29 @@ pub(crate) fn bound_ifindex(socket: &OwnedFd) -> io::Result<i32> {
     Ok(address.sll_ifindex)
 }
 
+/// The next packet without waiting: its bytes, as many as fit, and where it came from. Also returns its whole length.
+pub(crate) fn receive(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+) -> io::Result<(usize, libc::sockaddr_ll)> {
+    let mut address = empty_address();
+    let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `buffer.len()` bytes there and at most `length` bytes to the address; any bytes
+    // are a valid sockaddr_ll.
+    let result = unsafe {
+        libc::recvfrom(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+            ptr::from_mut(&mut address).cast(),
+            &mut length,
+        )
+    };
+    let received = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    Ok((received, address))
+}
+
 fn empty_address() -> libc::sockaddr_ll {
     libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,

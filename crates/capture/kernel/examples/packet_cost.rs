@@ -49,7 +49,18 @@ fn run(program: BorrowedFd<'_>, frame: &[u8]) -> u32 {
 }
 
 fn measure(name: &str, netns: u16, packets: Option<PacketConfig>, live: bool) {
+    measure_table(name, netns, packets, live, false);
+}
+
+fn measure_table(
+    name: &str,
+    netns: u16,
+    packets: Option<PacketConfig>,
+    live: bool,
+    share_programs: bool,
+) {
     let config = FlowTableConfig {
+        share_programs,
         max_entries: 1000,
         packets,
         ..FlowTableConfig::default()
@@ -112,6 +123,8 @@ fn main() {
     measure("packets, all sent, 256 bytes", 0, packets(0, 256), true);
     measure("packets, all sent, whole", 0, packets(0, 65_536), true);
     measure("no packets, programs of further namespaces", 1, None, false);
+    measure_table("no packets, programs of captures", 1, None, false, true);
     measure("no packets", 0, None, false);
     measure("no packets, programs of further namespaces", 1, None, false);
+    measure_table("no packets, programs of captures", 1, None, false, true);
 }

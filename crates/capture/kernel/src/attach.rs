@@ -514,6 +514,15 @@ fn classifier_options(handle: u32, program: Option<BorrowedFd<'_>>) -> libbpf_sy
 
 /// Identifier of a loaded program.
 fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
+    Ok(program_info(program)?.id)
+}
+
+/// Length of a loaded program's instructions, in bytes.
+pub(crate) fn program_size(program: BorrowedFd<'_>) -> io::Result<usize> {
+    Ok(program_info(program)?.xlated_prog_len as usize)
+}
+
+fn program_info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
     // SAFETY: info is as long as size says, and zero is a valid request for nothing further.
@@ -521,7 +530,7 @@ fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut size)
     };
     match error {
-        0 => Ok(info.id),
+        0 => Ok(info),
         error => Err(io::Error::from_raw_os_error(-error)),
     }
 }

@@ -26,11 +26,12 @@ const HEADERS: [Header; 4] = [
     Header {
         name: "flow",
         headers: &["flow/flow.h"],
-        types: "flow_(slot|tcp|ended|control|settings)|address_key|point_key|packet_head|point_cause",
-        numbers: "SLOT_.*|SEEN_.*|COUNTED_ANEW|PROBES|ADDRESS.*|KIND_.*|PACKET_.*",
+        types: "flow_(slot|tcp|cold|ended|control|settings)|address_key|point_key|packet_head|point_cause",
+        numbers: "SLOT_.*|SEEN_.*|COLD_.*|COUNTED_ANEW|PROBES|ADDRESS.*|KIND_.*|PACKET_.*",
         shared: &[
             "FlowSlot",
             "FlowTcp",
+            "FlowCold",
             "FlowEnded",
             "FlowControl",
             "FlowCounters",
@@ -173,7 +174,7 @@ fn in_our_words(text: &str, header: &Header) -> String {
         "//! Made of `bpf/{}` by `tests/bindings.rs`: change those.\n\n",
         header.headers.join("`, `bpf/")
     );
-    for width in ["U8", "U32", "U64"] {
+    for width in ["U8", "U16", "U32", "U64"] {
         if out.contains(&format!("Atomic{width}")) {
             head += &format!("use core::sync::atomic::Atomic{width};\n");
         }
@@ -196,8 +197,8 @@ fn is_integer(line: &str) -> bool {
 /// A field whose integers are atomics.
 fn with_atomics(line: &str) -> String {
     let mut line = line.to_owned();
-    for width in ["u8", "u32", "u64"] {
-        for (before, after) in [(": ", ","), (": [", ";")] {
+    for width in ["u8", "u16", "u32", "u64"] {
+        for (before, after) in [(": ", ","), (": [", ";"), (": [[", ";")] {
             line = line.replace(
                 &format!("{before}{width}{after}"),
                 &format!("{before}Atomic{}{after}", width.to_uppercase()),

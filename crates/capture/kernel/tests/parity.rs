@@ -5,7 +5,10 @@
 
 use std::{
     net::{IpAddr, Ipv6Addr},
-    os::fd::{AsRawFd as _, BorrowedFd},
+    os::{
+        fd::{AsRawFd as _, BorrowedFd},
+        unix::fs::MetadataExt as _,
+    },
     sync::Arc,
 };
 
@@ -15,7 +18,7 @@ use skua_kernel::{
     flow::{Addresses, FlowTable, FlowTableConfig, LinkKind, Rung},
 };
 use skua_packet::{Frame, LinkType};
-use skua_testkit::{Random, corpus, lab::kernel};
+use skua_testkit::{Random, corpus, lab::kernel, packet::Packet};
 
 const SEED: u64 = 0x0123_4567_89ab_cdef;
 /// Test runs take place on loopback of the namespace.
@@ -83,6 +86,15 @@ struct Entry {
     zero_window: [u32; 2],
     handshake: (bool, bool),
     lo_opened: Option<bool>,
+    /// Of these only whether they are known.
+    known: [bool; 7],
+    syn_ttl: [u8; 2],
+    skipped: ([u32; 2], [u64; 2]),
+    macs: [[u8; 6]; 2],
+    inner_tags: [u16; 2],
+    labels: [Option<u32>; 2],
+    fragments: u64,
+    carries: u8,
 }
 
 fn entry(update: &FlowUpdate) -> Entry {
@@ -99,8 +111,27 @@ fn entry(update: &FlowUpdate) -> Entry {
         zero_window: update.tcp.counters.zero_window,
         handshake: (update.tcp.server_rtt_ns > 0, update.tcp.client_rtt_ns > 0),
         lo_opened: update.tcp.lo_opened,
+        known: {
+            let times = [update.tcp.syn_ns, update.tcp.fin_ns, update.tcp.rst_ns];
+            let mut known = [false; 7];
+            for (known, time) in known.iter_mut().zip(times.as_flattened()) {
+                *known = *time > 0;
+            }
+            known[6] = update.tcp.reply_ns > 0;
+            known
+        },
+        syn_ttl: update.tcp.syn_ttl,
+        skipped: (update.tcp.skipped, update.tcp.skipped_bytes),
+        macs: update.link.macs,
+        inner_tags: update.link.inner_tags,
+        labels: update.link.labels,
+        fragments: update.fragments,
+        carries: update.carries.0,
     }
 }
+
+/// Since when tables can share their programs: a program can read the namespace of a packet.
+const SHARES_PROGRAMS: (u32, u32) = (6, 2);
 
 struct Both {
     kernel: FlowTable,
@@ -120,14 +151,37 @@ impl Both {
 
     /// Both can have address sets of so many prefixes.
     fn with_addresses(rung: Rung, link: LinkKind, tunnels: bool, max_addresses: u32) -> Self {
+        Self::with(rung, link, tunnels, max_addresses, false)
+    }
+
+    /// With the programs that captures share.
+    fn sharing(link: LinkKind, tunnels: bool) -> Self {
+        Self::with(Rung::TcSwap, link, tunnels, 0, true)
+    }
+
+    fn with(
+        rung: Rung,
+        link: LinkKind,
+        tunnels: bool,
+        max_addresses: u32,
+        share_programs: bool,
+    ) -> Self {
         let config = FlowTableConfig {
             max_entries: ENTRIES as u32,
             tunnels,
             hash_seed: SEED,
             max_addresses,
+            share_programs,
             ..FlowTableConfig::default()
         };
-        let kernel = FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
+        let mut kernel =
+            FlowTable::with_rungs(&[rung], config).expect("this kernel takes the rung");
+        if share_programs {
+            assert_eq!(kernel.shares_programs(), Some(true));
+            // Test runs take place in it.
+            let inode = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+            kernel.add_namespace(0, inode).unwrap();
+        }
         kernel.add_point(0, LOOPBACK).unwrap();
         let user = skua_flow::FlowTable::new(&TableConfig {
             max_entries: ENTRIES,
@@ -286,29 +340,37 @@ fn the_corpus_gives_the_same_flows() {
     for rung in rungs() {
         for link in links(rung) {
             for tunnels in [false, true] {
-                let mut both = Both::new(rung, *link, tunnels);
-                for (i, entry) in corpus().enumerate() {
-                    let capture = entry.capture();
-                    for record in capture.records.iter().take(packets_at_most()) {
-                        let linktype = capture.interfaces[record.interface].link_type.0;
-                        let fits = match link {
-                            LinkKind::Ethernet => linktype == 1,
-                            LinkKind::Ip => matches!(linktype, 101 | 228 | 229),
-                        };
-                        if fits {
-                            both.feed(&record.data, None);
-                        }
-                    }
-                    if i % captures_at_once() == 0 {
-                        both.compare(entry.name);
-                    }
-                }
-                both.compare("the last captures");
-                both.compare_causes();
-                assert!(both.fed > 10, "{}", both.fed);
+                feed_corpus(Both::new(rung, *link, tunnels));
             }
         }
     }
+    if kernel() >= SHARES_PROGRAMS {
+        for link in links(Rung::TcSwap) {
+            feed_corpus(Both::sharing(*link, true));
+        }
+    }
+}
+
+fn feed_corpus(mut both: Both) {
+    for (i, entry) in corpus().enumerate() {
+        let capture = entry.capture();
+        for record in capture.records.iter().take(packets_at_most()) {
+            let linktype = capture.interfaces[record.interface].link_type.0;
+            let fits = match both.link {
+                LinkKind::Ethernet => linktype == 1,
+                LinkKind::Ip => matches!(linktype, 101 | 228 | 229),
+            };
+            if fits {
+                both.feed(&record.data, None);
+            }
+        }
+        if i % captures_at_once() == 0 {
+            both.compare(entry.name);
+        }
+    }
+    both.compare("the last captures");
+    both.compare_causes();
+    assert!(both.fed > 10, "{}", both.fed);
 }
 
 #[test]
@@ -493,4 +555,57 @@ fn address_sets_leave_out_the_same_packets() {
     }
     // Of few packets alone it may be that none is left out.
     assert!(left_out > fed / 10, "{fed} {left_out}");
+}
+
+/// The number of changes of addresses that both tables count of the only flow.
+fn moved(both: &mut Both) -> [u32; 2] {
+    let (mut kernel, mut user) = (Vec::new(), Vec::new());
+    both.kernel.finish(|update| kernel.push(*update)).unwrap();
+    both.user.finish(|update| user.push(*update));
+    assert_eq!((kernel.len(), user.len()), (1, 1), "{kernel:?} {user:?}");
+    assert_eq!(kernel[0].link.macs, user[0].link.macs);
+    [kernel[0].link.moved, user[0].link.moved]
+}
+
+#[test]
+fn changes_of_addresses_count_alike() {
+    let segment = |from: u8, to: u8, flags: u8| {
+        let packet = Packet::new().ethernet(from, to);
+        let packet = packet.ipv4("10.0.0.1", "10.0.0.2").tcp(40_000, 80, flags);
+        packet.build()
+    };
+    let answer = |from: u8, to: u8| {
+        let packet = Packet::new().ethernet(from, to);
+        let packet = packet.ipv4("10.0.0.2", "10.0.0.1").tcp(80, 40_000, 0x12);
+        packet.build()
+    };
+    for rung in rungs() {
+        let mut both = Both::new(rung, LinkKind::Ethernet, false);
+        both.feed(&segment(1, 2, 0x02), None);
+        // From another router than the question went to.
+        both.feed(&answer(3, 1), None);
+        // A first ACK is looked at.
+        both.feed(&segment(1, 4, 0x10), None);
+        // And a first PSH.
+        both.feed(&segment(1, 4, 0x18), None);
+        assert_eq!(moved(&mut both), [1, 1], "{rung:?}");
+    }
+}
+
+#[test]
+fn packets_are_looked_at_again_after_a_while() {
+    /// Longer than the clocks of both need to pass a multiple of 2^33 ns.
+    const WHILE: std::time::Duration = std::time::Duration::from_millis(8_700);
+    let packet = |from: u8| {
+        let packet = Packet::new().ethernet(from, 2);
+        let packet = packet.ipv4("10.0.0.1", "10.0.0.2").udp(40_000, 7);
+        packet.zeros(8).build()
+    };
+    for rung in rungs().into_iter().take(1) {
+        let mut both = Both::new(rung, LinkKind::Ethernet, false);
+        both.feed(&packet(1), None);
+        std::thread::sleep(WHILE);
+        both.feed(&packet(3), None);
+        assert_eq!(moved(&mut both), [1, 1], "{rung:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use crate::attribute::Attributes;
 use crate::{
     Address, Error, Interface, Neighbour, Notice, PortVlan, Requests, Route, address, interface,
-    neighbour, route, vlan,
+    neighbour, netns_id, route, vlan,
 };
 use netlink_packet_core::NLM_F_REPLACE;
 
@@ -86,8 +86,8 @@ pub enum RouteEvent {
     Neighbour(Neighbour),
     /// A neighbour or an entry of a forwarding table was removed.
     NeighbourRemoved(Neighbour),
-    /// The identifiers of namespaces, relative to this one, have changed.
-    NamespaceIds,
+    /// A namespace has got this identifier, relative to this one, or has lost it.
+    NamespaceId(i32),
     /// Next hops that routes share have changed or were removed; routes may have been removed with them.
     NextHops,
     /// The kernel had to drop notifications, or one could not be read: everything must be listed again.
@@ -135,7 +135,7 @@ impl RouteEvent {
             RTM_DELROUTE => route::decode(payload).map(Self::RouteRemoved),
             RTM_NEWNEIGH => neighbour::decode(payload).map(Self::Neighbour),
             RTM_DELNEIGH => neighbour::decode(payload).map(Self::NeighbourRemoved),
-            RTM_NEWNSID | RTM_DELNSID => Some(Self::NamespaceIds),
+            RTM_NEWNSID | RTM_DELNSID => netns_id::decode(payload).map(Self::NamespaceId),
             RTM_NEWNEXTHOP | RTM_DELNEXTHOP => Some(Self::NextHops),
             _ => None,
         })

@@ -19,10 +19,15 @@ pub fn namespace_id(requests: &mut Requests, of: impl AsFd) -> Result<Option<i32
     let mut found = None;
     requests.get(RTM_GETNSID, request.bytes(), |kind, payload| {
         if kind == RTM_NEWNSID {
-            let id = payload.get(4..).and_then(|all| attribute(all, NETNSA_NSID));
-            found = id.and_then(read_i32).filter(|id| *id >= 0);
+            found = decode(payload);
         }
         Ok(())
     })?;
     Ok(found)
+}
+
+/// The identifier that an answer or a notification is about, none when there is none.
+pub(crate) fn decode(payload: &[u8]) -> Option<i32> {
+    let id = attribute(payload.get(4..)?, NETNSA_NSID);
+    id.and_then(read_i32).filter(|id| *id >= 0)
 }

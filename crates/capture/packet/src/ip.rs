@@ -46,6 +46,7 @@ fn ipv4(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
     level.dst[10..12].fill(0xff);
     level.dst[12..].copy_from_slice(&header[16..20]);
     level.proto = header[9];
+    level.hop_limit = header[8];
     let fragment = be16(header[6], header[7]);
     let id = u32::from(be16(header[4], header[5]));
     fragmented(level, fragment & 0x1fff != 0, fragment & 0x2000 != 0, id);
@@ -67,6 +68,7 @@ fn ipv6(cursor: &mut Cursor<'_>, level: &mut Level) -> Option<()> {
     level.src.copy_from_slice(&header[8..24]);
     level.dst.copy_from_slice(&header[24..]);
     level.proto = header[6];
+    level.hop_limit = header[7];
     cursor.skip(40);
     let start = cursor.at();
     if extensions(cursor, level) {

@@ -31,8 +31,10 @@ pub enum Tunnel {
     Gre,
     /// IP in IP, RFC 2003, 2473 and 4213.
     IpInIp,
-    /// MPLS, RFC 3032.
+    /// MPLS, RFC 3032, also in UDP, RFC 7510.
     Mpls,
+    /// ERSPAN types I, II and III: a mirrored packet in GRE (draft-foschiano-erspan-03).
+    Erspan,
 }
 
 /// Place of a packet in a fragmented datagram.
@@ -64,6 +66,8 @@ pub struct TcpSegment {
     pub window: u16,
     /// Payload in bytes, by the IP length (`docs/accounting.md` section 2).
     pub payload_len: u32,
+    /// TTL or hop limit of the IP header before it.
+    pub hop_limit: u8,
 }
 
 /// The decoded fields of an ICMP or ICMPv6 header (RFC 792, RFC 4443).
@@ -109,12 +113,16 @@ pub struct Level {
     pub mac_src: [u8; 6],
     /// Outer and inner VLAN: 0 none, else [`VLAN_PRESENT`](crate::VLAN_PRESENT)` | VID`.
     pub vlan: [u16; 2],
+    /// Third and fourth VLAN, likewise.
+    pub more_vlans: [u16; 2],
     /// EtherType after the VLAN tags, 0 for an 802.3 length or when unknown.
     pub ethertype: u16,
     /// Network layer.
     pub network: Network,
     /// IP protocol after the extension headers, 0 without IP.
     pub proto: u8,
+    /// TTL of IPv4, hop limit of IPv6; 0 without IP.
+    pub hop_limit: u8,
     /// Whether the packet starts with an Ethernet header.
     pub ethernet: bool,
     /// A header was cut off or impossible.
@@ -127,13 +135,30 @@ pub struct Level {
     pub transport: Transport,
     /// What this was found inside, none for the frame itself.
     pub tunnel: Option<Tunnel>,
-    /// VNI, GRE key or bottom MPLS label; 0 without.
+    /// VNI, GRE key, session of ERSPAN or bottom MPLS label; 0 without.
     pub tunnel_id: u32,
+    /// Bottom label of the MPLS labels before this, also in GRE.
+    pub label: Option<u32>,
     /// Offset in the frame where this packet starts.
     pub start: u32,
     /// Offset in the frame of the payload after this packet's last known header. It may exceed the captured
     /// bytes when TCP options are cut off.
     pub payload: u32,
+}
+
+impl Level {
+    /// Whether this is a request of ICMP echo; none when it is no echo.
+    #[inline]
+    pub fn echo_request(&self) -> Option<bool> {
+        let Transport::Icmp(icmp) = self.transport else {
+            return None;
+        };
+        match (self.network, icmp.kind) {
+            (Network::V4, 8) | (Network::V6, 128) => Some(true),
+            (Network::V4, 0) | (Network::V6, 129) => Some(false),
+            _ => None,
+        }
+    }
 }
 
 /// A decoded frame with what it carries.

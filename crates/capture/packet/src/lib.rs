@@ -8,6 +8,7 @@ mod cursor;
 mod ip;
 mod level;
 mod link;
+mod lldp;
 mod plain;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use level::{
     Decoded, Fragment, Icmp, Level, MAX_LEVELS, Network, TcpSegment, Transport, Truncated, Tunnel,
 };
 pub use link::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LinkType, VLAN_PRESENT};
+pub use lldp::{ETHERTYPE_LLDP, Lldp, LldpAggregation, LldpError, LldpId, LldpProtocolVlan};
 pub use plain::Plain;
 
 use cursor::Cursor;

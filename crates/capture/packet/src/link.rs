@@ -18,6 +18,9 @@ pub const VLAN_PRESENT: u16 = 0x1000;
 /// Values below are an IEEE 802.3 length.
 const ETHERTYPE_MIN: u16 = 0x0600;
 
+/// The most VLAN tags that are stepped over.
+const MAX_TAGS: usize = 4;
+
 /// How captured bytes start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkType {
@@ -167,13 +170,17 @@ fn of_family(cursor: &mut Cursor<'_>, level: &mut Level, family: u32) {
     ip::network(cursor, level, ethertype);
 }
 
-/// VLAN tags (at most two together with a stripped one), then the network layer.
+/// VLAN tags (at most four together with a stripped one), then the network layer.
 #[inline]
 fn tagged(cursor: &mut Cursor<'_>, level: &mut Level, mut ethertype: u16) {
     let mut tags = usize::from(level.vlan[0] != 0);
-    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) && tags < 2 {
+    while matches!(ethertype, 0x8100 | 0x88a8 | 0x9100) && tags < MAX_TAGS {
         let Some(tag) = cursor.read::<4>() else { break };
-        level.vlan[tags] = vlan(be16(tag[0], tag[1]));
+        let vlan = vlan(be16(tag[0], tag[1]));
+        match tags {
+            0 | 1 => level.vlan[tags] = vlan,
+            _ => level.more_vlans[tags - 2] = vlan,
+        }
         ethertype = be16(tag[2], tag[3]);
         tags += 1;
     }

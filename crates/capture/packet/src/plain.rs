@@ -31,6 +31,8 @@ pub struct Plain<'a> {
     pub dst: [u64; 2],
     /// Source and destination port in network byte order, as one little-endian word.
     pub ports: u32,
+    /// TTL or hop limit.
+    hop_limit: u8,
     /// Header of TCP without its options, and length of the payload: decoded on demand.
     tcp: Option<(&'a [u8; 20], u32)>,
 }
@@ -58,6 +60,7 @@ impl<'a> Plain<'a> {
                 let packet = Self {
                     network: Network::V4,
                     proto: head[23],
+                    hop_limit: head[22],
                     src: mapped(head[26..].first_chunk()?),
                     dst: mapped(head[30..].first_chunk()?),
                     ports: u32::from_le_bytes(*head[34..].first_chunk()?),
@@ -73,6 +76,7 @@ impl<'a> Plain<'a> {
                 let packet = Self {
                     network: Network::V6,
                     proto: head[20],
+                    hop_limit: head[21],
                     src: words(head[22..].first_chunk()?),
                     dst: words(head[38..].first_chunk()?),
                     ports: u32::from_le_bytes(*head[54..].first_chunk()?),
@@ -100,7 +104,7 @@ impl<'a> Plain<'a> {
     #[inline]
     pub fn segment(&self) -> Option<TcpSegment> {
         let (header, payload_len) = self.tcp?;
-        Some(transport::segment(header, payload_len))
+        Some(transport::segment(header, payload_len, self.hop_limit))
     }
 
     // Not inlined: the CPU would load the port in any case.

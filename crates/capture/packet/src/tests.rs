@@ -98,7 +98,9 @@ fn tcp_in_ipv4() {
         flags: 0x18,
         window: 0x102,
         payload_len: 5,
+        hop_limit: level.hop_limit,
     };
+    assert_eq!(level.hop_limit, 64);
     assert_eq!(level.transport, Transport::Tcp(segment));
     assert!(!level.malformed && level.ethernet);
 }
@@ -154,13 +156,30 @@ fn vlan_tags() {
     let priority = ethernet(0x8100, &cat(&[&tag(0, 0x0800), &inner]));
     assert_eq!(outer(&priority).vlan, [0x1000, 0]);
 
-    // A third tag ends decoding.
-    let tags = cat(&[&tag(5, 0x8100), &tag(6, 0x9100), &tag(7, 0x0800), &inner]);
-    let three = outer(&ethernet(0x88a8, &tags));
-    assert_eq!((three.ethertype, three.network), (0x9100, Network::None));
-    assert_eq!(three.vlan, [0x1005, 0x1006]);
+    let tags = cat(&[
+        &tag(5, 0x8100),
+        &tag(6, 0x9100),
+        &tag(7, 0x8100),
+        &tag(8, 0x0800),
+        &inner,
+    ]);
+    let four = outer(&ethernet(0x88a8, &tags));
+    assert_eq!(
+        (four.vlan, four.more_vlans),
+        ([0x1005, 0x1006], [0x1007, 0x1008])
+    );
+    assert_eq!(four.transport, UDP_53);
 
-    // A stripped tag is the outermost and counts among the two.
+    // A fifth tag ends decoding.
+    let five = ethernet(0x8100, &cat(&[&tag(4, 0x88a8), &tags]));
+    let five = outer(&five);
+    assert_eq!((five.ethertype, five.network), (0x8100, Network::None));
+    assert_eq!(
+        (five.vlan, five.more_vlans),
+        ([0x1004, 0x1005], [0x1006, 0x1007])
+    );
+
+    // A stripped tag is the outermost and counts among the four.
     let stripped = |data: &[u8]| {
         decoded(&Frame {
             stripped_vlan: Some(0x2009),
@@ -170,7 +189,12 @@ fn vlan_tags() {
     };
     assert_eq!(stripped(&one).vlan, [0x1009, 0x1005]);
     assert_eq!(stripped(&two).vlan, [0x1009, 0x1005]);
-    assert_eq!(stripped(&two).ethertype, 0x8100);
+    assert_eq!(stripped(&two).more_vlans, [0x1006, 0]);
+    let stripped = stripped(&ethernet(0x88a8, &tags));
+    assert_eq!(
+        (stripped.ethertype, stripped.more_vlans),
+        (0x8100, [0x1006, 0x1007])
+    );
 
     // A tag that is cut off ends decoding without being malformed.
     let cut = outer(&one[..17]);

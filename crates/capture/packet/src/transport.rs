@@ -35,7 +35,7 @@ fn tcp(cursor: &mut Cursor<'_>, level: &mut Level, ip_payload: Option<u32>) -> O
         _ => cursor.wire_rest(),
     };
     level.payload = cursor.at();
-    level.transport = Transport::Tcp(segment(header, payload_len));
+    level.transport = Transport::Tcp(segment(header, payload_len, level.hop_limit));
     Some(())
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn tcp_header_len(header: &[u8; 20]) -> Option<u32> {
 
 /// The decoded fields of a TCP header.
 #[inline]
-pub(crate) fn segment(header: &[u8; 20], payload_len: u32) -> TcpSegment {
+pub(crate) fn segment(header: &[u8; 20], payload_len: u32, hop_limit: u8) -> TcpSegment {
     TcpSegment {
         src_port: be16(header[0], header[1]),
         dst_port: be16(header[2], header[3]),
@@ -57,6 +57,7 @@ pub(crate) fn segment(header: &[u8; 20], payload_len: u32) -> TcpSegment {
         flags: header[13],
         window: be16(header[14], header[15]),
         payload_len,
+        hop_limit,
     }
 }
 

@@ -84,6 +84,8 @@ impl EbpfProbe {
             hook,
             FlowTableConfig {
                 packets: config.packets.map(|packets| packets.in_kernel()),
+                // Captures come and go; what watches all interfaces stays.
+                share_programs: config.points.is_some(),
                 ..config.table.clone()
             },
         )?;

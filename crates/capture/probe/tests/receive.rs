@@ -216,6 +216,27 @@ fn outgoing_samples_count_where_they_were_taken() {
 }
 
 #[test]
+fn a_filter_judges_what_was_sampled() {
+    let mut config = config();
+    config.table.filter = "src port 53".into();
+    let probe = SflowProbe::start(config).unwrap();
+    let sender = Sender::to(probe.address());
+    sender.send(&sample(1, &head(1, 1, 2, 10), &request()));
+    sender.send(&sample(2, &head(2, 2, 1, 10), &reply()));
+    let (updates, account) = finish(probe, 2);
+    let bytes = |packet: &[u8]| 10 * packet.len() as u64;
+    let counted = store(&updates).summary().counted;
+    assert_eq!(counted, Counters::new(10, bytes(&reply())));
+    // As many as the sample stands for.
+    let causes = account.causes();
+    let filtered = causes.iter().find(|(cause, ..)| *cause == Cause::Filtered);
+    assert_eq!(filtered.unwrap().2, Counters::new(10, bytes(&request())));
+    let mut config = ReceiverConfig::loopback(0);
+    config.table.filter = "src prot 53".into();
+    assert!(SflowProbe::start(config).is_err());
+}
+
+#[test]
 fn a_sample_that_only_ends_a_conversation_is_no_packet() {
     let probe = SflowProbe::start(config()).unwrap();
     let sender = Sender::to(probe.address());
@@ -452,6 +473,31 @@ fn the_address_set_applies() {
 }
 
 #[test]
+fn a_filter_judges_samples_and_what_it_leaves_out_is_counted() {
+    let start = |expression: &str| {
+        let mut config = config();
+        config.table.filter = expression.into();
+        SflowProbe::start(config)
+    };
+    // As Skydive's workflows write it: also behind a VLAN tag.
+    let probe = start("(udp and dst port 53) or (vlan and udp and dst port 53)").unwrap();
+    let sender = Sender::to(probe.address());
+    sender.send(&sample(1, &head(3, 3, 4, 10), &request()));
+    sender.send(&sample(2, &head(4, 4, 3, 10), &reply()));
+    // Too short to say.
+    sender.send(&sample(3, &head(3, 3, 4, 10), &request()[..20]));
+    let (updates, account) = finish(probe, 3);
+    let [update] = updates[..] else {
+        panic!("{updates:?}");
+    };
+    assert_eq!(update.lo_sent, Counters::new(10, 1_020));
+    assert_eq!(update.hi_sent, Counters::default());
+    let left_out = (Cause::Filtered, "filtered", Counters::new(20, 2_220));
+    assert_eq!(account.causes(), [left_out]);
+    assert!(start("udp port").is_err());
+}
+
+#[test]
 fn what_the_kernel_drops_is_counted() {
     let mut config = config();
     config.queue_bytes = 4_096;
@@ -531,4 +577,134 @@ fn ipfix_records_with_sections_of_packets_are_flows() {
             .any(|(cause, _, sum)| *cause == Cause::Truncated && sum.packets == 10),
         "{lost:?}"
     );
+}
+
+/// What receivers say of conversations: interface, packets of `lo` and of `hi`.
+fn by_interface(updates: &[FlowUpdate]) -> Vec<(u32, u64, u64)> {
+    let mut found: Vec<_> = updates
+        .iter()
+        .map(|u| (u.key.ifindex, u.lo_sent.packets, u.hi_sent.packets))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// Ports that are no interface: unknown, internal, discarded, several.
+fn no_interface() -> [Port; 4] {
+    let internal = Port::interface(Port::INTERNAL);
+    let of_format = |format, value| Port { format, value };
+    [
+        Port::interface(0),
+        internal,
+        of_format(1, 258),
+        of_format(2, 3),
+    ]
+}
+
+#[test]
+fn samples_of_unknown_interfaces_join_the_conversation() {
+    for unknown in no_interface() {
+        let probe = SflowProbe::start(config()).unwrap();
+        let sender = Sender::to(probe.address());
+        let bridge = DataSource { class: 2, index: 1 };
+        let to = |source, input, output| FlowHead {
+            source,
+            input,
+            output,
+            rate: 1,
+            ..FlowHead::default()
+        };
+        let known = Port::interface;
+        let samples = [
+            // Begins at 3; then the answer, going nobody knows where, and packets from nobody knows where.
+            (to(bridge, known(3), unknown), request()),
+            (to(bridge, known(4), unknown), reply()),
+            (to(bridge, unknown, unknown), request()),
+            (to(bridge, unknown, known(3)), reply()),
+            (to(bridge, known(3), known(4)), request()),
+        ];
+        for (sequence, (head, packet)) in (1..).zip(&samples) {
+            sender.send(&sample(sequence, head, packet));
+        }
+        let (updates, account) = finish(probe, 5);
+        assert_eq!(by_interface(&updates), [(3, 3, 2)], "{unknown:?}");
+        let traffic = &account.points[&(FIRST_EXPORTER, 3)].flows;
+        let directions = (traffic.ingress.packets, traffic.egress.packets);
+        assert_eq!(directions, (3, 2), "{unknown:?}");
+    }
+}
+
+#[test]
+fn a_conversation_that_began_at_an_unknown_interface_stays_one() {
+    let probe = SflowProbe::start(config()).unwrap();
+    let sender = Sender::to(probe.address());
+    sender.send(&sample(1, &head(0, 0, 0, 1), &request()));
+    sender.send(&sample(2, &head(4, 4, 3, 1), &reply()));
+    sender.send(&sample(3, &head(3, 3, 4, 1), &request()));
+    let (updates, _) = finish(probe, 3);
+    assert_eq!(by_interface(&updates), [(0, 2, 1)]);
+}
+
+#[test]
+fn unknown_interfaces_join_nothing_of_others() {
+    let probe = SflowProbe::start(config()).unwrap();
+    let sender = Sender::to(probe.address());
+    let of_agent = |sequence, agent: &str, head: &FlowHead, packet: &[u8]| {
+        let mut out = Vec::new();
+        let header = Header {
+            agent: agent.parse().unwrap(),
+            ..header(sequence)
+        };
+        Writer::new(&mut out, &header).flow_sample(head, |records| {
+            records.raw_header(&raw(packet, packet.len() as u32));
+        });
+        sender.send(&out);
+    };
+    of_agent(1, "192.0.2.7", &head(3, 3, 4, 1), &request());
+    // Another agent, and another conversation of the same.
+    of_agent(1, "192.0.2.8", &head(0, 0, 0, 1), &request());
+    let other = Packet::new().ethernet(1, 2).ipv4("10.0.0.1", "10.0.0.2");
+    let other = other.udp(6, 53).zeros(60).build();
+    of_agent(2, "192.0.2.7", &head(0, 0, 0, 1), &other);
+    let (updates, _) = finish(probe, 3);
+    assert_eq!(by_interface(&updates), [(0, 1, 0), (0, 1, 0), (3, 1, 0)]);
+}
+
+#[test]
+fn an_interface_that_counts_what_goes_out_joins_nothing_of_unknown_interfaces() {
+    let probe = SflowProbe::start(config()).unwrap();
+    let sender = Sender::to(probe.address());
+    // Each packet is sampled where it came in, which the agent does not know, and where it went out.
+    sender.send(&sample(1, &head(4, 0, 4, 1), &request()));
+    sender.send(&sample(2, &head(0, 0, 4, 1), &request()));
+    let (updates, _) = finish(probe, 2);
+    assert_eq!(by_interface(&updates), [(0, 1, 0), (4, 1, 0)]);
+}
+
+#[test]
+fn netflow_of_unknown_interfaces_joins_the_conversation() {
+    let ways: [fn(v5::Record) -> v5::Record; 3] = [
+        |r| v5::Record { output: 0, ..r },
+        |r| v5::Record {
+            input: 0,
+            output: 0,
+            ..r
+        },
+        |r| v5::Record { input: 0, ..r },
+    ];
+    for (number, way) in ways.into_iter().enumerate() {
+        let probe = NetflowProbe::start(config()).unwrap();
+        let sender = Sender::to(probe.address());
+        sender.send(&v5_datagram(0, 0, &[record(true, 5, 5_000)]));
+        let records = [way(record(false, 7, 5_001)), way(record(true, 1, 6_000))];
+        sender.send(&v5_datagram(1, 0, &records));
+        let (updates, account) = finish(probe, 2);
+        let found = by_interface(&updates);
+        let [(1, lo, hi)] = found[..] else {
+            panic!("{number}: {found:?}");
+        };
+        // The server's address is the lower one.
+        assert_eq!((lo, hi), (7, 6), "{number}");
+        assert_eq!(account.seen(), Counters::new(13, 1_300));
+    }
 }

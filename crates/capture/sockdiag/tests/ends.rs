@@ -38,9 +38,8 @@ fn an_orderly_end_is_reported_with_payload_bytes_alone() {
             send(&server, &client, 300);
             let local = client.local_addr().unwrap();
             if looked_at {
-                let open = host.open();
-                let ours = by_local(&open, local);
-                assert_eq!(payload(ours), (1000, 300));
+                let ours = host.open_here(local);
+                assert_eq!(payload(&ours), (1000, 300));
                 assert_eq!(ours.state, SocketState::Established);
                 assert_eq!(ours.opener, Opener::Local);
                 assert_eq!(ours.task.pid, std::process::id());

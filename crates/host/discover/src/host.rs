@@ -24,6 +24,18 @@ pub(crate) const KEYS: &[&str] = &[
     "RoutesOmitted",
 ];
 
+/// Whether a key of the host's node is set by what was discovered, or says what of it was configured.
+pub(crate) fn is_own_key(key: &str) -> bool {
+    let others = [
+        "Config",
+        "ConfigErrors",
+        "ConfigKeys",
+        "Captures",
+        "NFTables",
+    ];
+    KEYS.contains(&key) || others.contains(&key)
+}
+
 /// A file's content without white space around it; none when there is nothing in it.
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;

@@ -39,9 +39,12 @@ mod inventory;
 mod netlink;
 mod writer;
 
-pub use config::{DiscoveryConfig, InventoryConfig};
+pub use config::{
+    DiscoveryConfig, HostFile, HostMetadata, InstanceSockets, InventoryConfig, LibvirtFolders,
+};
 pub use counters::Counters;
 pub use error::DiscoveryError;
+pub use inventory::libvirt::{Domain, DomainError, DomainInterface, domain as libvirt_domain};
 pub use inventory::{Listeners, ListeningPort, ListeningProcess};
 
 use counters::Shared;

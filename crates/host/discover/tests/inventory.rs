@@ -104,6 +104,7 @@ fn containers_come_and_go_with_their_processes() {
     let space = namespace_node(&lab.graph.read(), &ns.name).unwrap();
     let inode = space.metadata.get("NetNsInode").and_then(Value::as_int);
     let listening = ListeningProcess {
+        ns_pid: 0,
         pid: process.id(),
         start_ns: 1,
         name: "shop".into(),

@@ -479,7 +479,12 @@ fn neighbours_of_a_storm_are_written_together() {
     ns.ip("link add br0 type bridge");
     ns.ip("neigh add 192.0.2.1 lladdr 02:00:00:00:00:01 dev br0");
     // The first one at once.
-    let with_one = lab.until_has(&ns.name, "br0", "Neighbors.IP", "192.0.2.1".into());
+    let with_one = lab.until_has(
+        &ns.name,
+        "br0",
+        "Neighbors.IP",
+        Value::List([Value::from("192.0.2.1")].into()),
+    );
     for last in 2..200 {
         ns.ip(&format!(
             "neigh add 192.0.2.{last} lladdr 02:00:00:00:00:01 dev br0"

@@ -2,7 +2,7 @@
 
 use crate::{CapturePoint, FlowKey, key};
 use lru::LruCache;
-use skua_packet::{Fragment, Icmp, Level, Network, Plain, Transport, Tunnel};
+use skua_packet::{Fragment, Icmp, Level, Network, Plain, Transport};
 use std::num::NonZeroUsize;
 
 /// What the transport header adds to the key, seen from the packet.
@@ -199,14 +199,7 @@ impl Conversation {
         } else {
             0
         };
-        let tunnel = match level.tunnel {
-            None => 0,
-            Some(Tunnel::Vxlan) => 1,
-            Some(Tunnel::Geneve) => 2,
-            Some(Tunnel::Gre) => 3,
-            Some(Tunnel::IpInIp) => 4,
-            Some(Tunnel::Mpls) => 5,
-        };
+        let tunnel = level.tunnel.map_or(0, key::tunnel_number);
         let key = FlowKey {
             lo,
             hi,
@@ -218,7 +211,7 @@ impl Conversation {
             proto: level.proto,
             kind: network | ethernet | tunnel << key::KIND_TUNNEL_SHIFT,
             detail,
-            tunnel_hash,
+            tunnel_hash: key::mix_in(tunnel_hash, level.more_vlans),
         };
         Self { key, from_lo }
     }

@@ -2,7 +2,7 @@
 //! and `docs/records.md` come from [`FIELDS`].
 
 use crate::{
-    EndReason, FlowKey, FlowLine, Network,
+    EndReason, FlowKey, FlowLine, FlowRecord, Network, TcpUpdate,
     community::CommunityId,
     names::{self, Layers, Protocol, TcpFlags},
     record::ConversationOwner,
@@ -35,13 +35,13 @@ type Value<'a> = skua_record::Value<'a, Own<'a>>;
 /// Values that only flows have.
 pub enum Own<'a> {
     /// VLAN identifiers.
-    Vlans(&'a FlowKey),
+    Vlans(&'a FlowRecord),
     /// MAC address.
     Mac([u8; 6]),
     /// 48-bit identifier.
     Id48(u64),
     /// Layers of the packets.
-    Layers(&'a FlowKey),
+    Layers(&'a FlowRecord),
     /// Transport protocol.
     Protocol(&'a FlowKey),
     /// TCP flags.
@@ -51,6 +51,13 @@ pub enum Own<'a> {
 }
 
 impl Own<'_> {
+    /// The MAC address in an address of 16 bytes.
+    pub fn mac(address: &[u8; 16]) -> Self {
+        let mut mac = [0; 6];
+        mac.copy_from_slice(&address[10..]);
+        Self::Mac(mac)
+    }
+
     /// The value as a number; none when only a text has it.
     pub fn number(&self) -> Option<u64> {
         match self {
@@ -64,8 +71,8 @@ impl Own<'_> {
 impl fmt::Display for Own<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Vlans(key) => {
-                for (place, id) in key.vlan_ids().enumerate() {
+            Self::Vlans(record) => {
+                for (place, id) in record.vlan_ids().enumerate() {
                     write!(f, "{}{id}", if place == 0 { "" } else { " " })?;
                 }
                 Ok(())
@@ -74,7 +81,7 @@ impl fmt::Display for Own<'_> {
                 write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
             }
             Self::Id48(value) => write!(f, "{value:012x}"),
-            Self::Layers(key) => Layers(key).fmt(f),
+            Self::Layers(record) => Layers(record).fmt(f),
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
@@ -85,9 +92,9 @@ impl fmt::Display for Own<'_> {
 impl Serialize for Own<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Vlans(key) => {
+            Self::Vlans(record) => {
                 let mut list = serializer.serialize_seq(None)?;
-                for id in key.vlan_ids() {
+                for id in record.vlan_ids() {
                     list.serialize_element(&id)?;
                 }
                 list.end()
@@ -104,11 +111,14 @@ const ECE: u8 = 0x40;
 const CWR: u8 = 0x80;
 
 const NO_TCP: &str = "not TCP";
+const NO_MAC: &str = "no Ethernet header, or not known";
+const OF_ONE_CONNECTION: &str = "of one connection in detail; flags, counters and times are there";
 const NO_TUNNEL: &str = "not inside a tunnel";
 const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
+const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
@@ -141,7 +151,7 @@ const UP_TO_TCP: &[Field] = &[
         |l| Value::Integer(l.points.into()).unless(l.points < 2))
         .is(Greatest).no_key(ONE_POINT).no_column(ONE_POINT),
     Field::new("layers", String, "", "", "layers of the packets, outermost first, separated by `/`: `Ethernet/Dot1Q/IPv4/UDP`; begins with the network layer when there is no Ethernet header",
-        |l| Value::Other(Own::Layers(&l.record.key)))
+        |l| Value::Other(Own::Layers(l.record)))
         .key("LayersPath").no_column("`link`, `vlan`, `ethertype`, `ip_protocol` and `tunnel` have them"),
     Field::new("protocol", String, "", "", "transport protocol, or what a packet has instead: `tcp`, `icmpv6`, `arp`; a number where there is no name",
         |l| Value::Other(Own::Protocol(&l.record.key)))
@@ -168,6 +178,14 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("A.Pod").column("a_pod"),
     Field::new("a.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, true).unit))
         .is(Known).key("A.Unit").column("a_unit"),
+    Field::new("a.country", String, "", NO_FILE, "country of its address, by ISO 3166-1: two letters", |l| Value::nonempty(known(l, true).country))
+        .key("A.Country").column("a_country"),
+    Field::new("a.asn", Integer32, "", NO_FILE, "number of the autonomous system with its address", |l| Value::or_absent(known(l, true).asn, |asn| Value::Integer(asn.into())))
+        .key("A.ASN").column("a_asn"),
+    Field::new("a.organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(known(l, true).organization))
+        .key("A.Organization").column("a_organization"),
+    Field::new("a.network", String, "", NO_FILE, "name of the smallest range with its address, by the files of `networks.ranges`", |l| Value::nonempty(known(l, true).network))
+        .key("A.Network").column("a_network"),
     Field::new("b.address", String, "", "", "address of the other side", |l| address(&l.record.key, l.record.b().0))
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
@@ -188,6 +206,14 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("B.Pod").column("b_pod"),
     Field::new("b.unit", String, "", NO_OWNER, "its systemd unit", |l| Value::nonempty(owner(l, false).unit))
         .is(Known).key("B.Unit").column("b_unit"),
+    Field::new("b.country", String, "", NO_FILE, "country of its address, by ISO 3166-1: two letters", |l| Value::nonempty(known(l, false).country))
+        .key("B.Country").column("b_country"),
+    Field::new("b.asn", Integer32, "", NO_FILE, "number of the autonomous system with its address", |l| Value::or_absent(known(l, false).asn, |asn| Value::Integer(asn.into())))
+        .key("B.ASN").column("b_asn"),
+    Field::new("b.organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(known(l, false).organization))
+        .key("B.Organization").column("b_organization"),
+    Field::new("b.network", String, "", NO_FILE, "name of the smallest range with its address, by the files of `networks.ranges`", |l| Value::nonempty(known(l, false).network))
+        .key("B.Network").column("b_network"),
     Field::new("ab.packets", Integer, "packets", "", "packets on the wire from `a` to `b`",
         |l| Value::Integer(l.record.ab().packets))
         .is(Sum).key("Metric.ABPackets").column("ab_packets"),
@@ -221,9 +247,30 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("netns", Integer32, "", "the agent's own", "the agent's number of the network namespace",
         |l| Value::nonzero(l.record.key.netns.into()))
         .key("NetNS").no_column("another after a restart; `interface` stays"),
+    Field::new("link.a", String, "", NO_MAC, "MAC address of `a`, as the first packet has it: behind a router that of the router",
+        |l| own(l.record.macs()[0], Own::Mac))
+        .is(Known).own_key("Link.A").column("link_a"),
+    Field::new("link.b", String, "", NO_MAC, "MAC address of `b`, as the first packet has it: behind a router that of the router",
+        |l| own(l.record.macs()[1], Own::Mac))
+        .is(Known).own_key("Link.B").column("link_b"),
+    Field::new("link.moved", Integer32, "changes", "none", "how often a side sent with other MAC addresses than it did before; not each packet is compared",
+        |l| Value::nonzero(l.record.link.moved.into()))
+        .is(Sum).key("Link.Moved").no_column("a change of the network, not of the conversation"),
+    Field::new("mpls.a", Integer32, "", "no labels", "bottom MPLS label before the packets of `a`",
+        |l| Value::or_absent(l.record.by_a(l.record.link.labels)[0], |label| Value::Integer(label.into())))
+        .is(Known).key("MPLS.A").no_column("of a network's inside; the addresses stay"),
+    Field::new("mpls.b", Integer32, "", "no labels", "bottom MPLS label before the packets of `b`",
+        |l| Value::or_absent(l.record.by_a(l.record.link.labels)[1], |label| Value::Integer(label.into())))
+        .is(Known).key("MPLS.B").no_column("of a network's inside; the addresses stay"),
+    Field::new("ip.fragments", Integer, "packets", "none", "packets that are fragments, the first of each datagram included",
+        |l| Value::nonzero(l.record.fragments))
+        .is(Sum).key("IPMetric.Fragments").column("ip_fragments"),
+    Field::new("rtt", Integer, "ns", "no such packets seen", "time until the answer: SYN to SYN+ACK or RST, the last request of ICMP echo to its reply",
+        |l| match l.record.tcp.rtt_ns() { Some(ns) => Value::Integer(ns), None => Value::Absent })
+        .is(Known).key("Metric.RTT").column("rtt"),
     Field::new("vlans", Integers, "", "without tags", "VLAN identifiers, outermost first",
-        |l| match l.record.key.vlan_ids().next() {
-            Some(_) => Value::Other(Own::Vlans(&l.record.key)),
+        |l| match l.record.vlan_ids().next() {
+            Some(_) => Value::Other(Own::Vlans(l.record)),
             None => Value::Absent,
         })
         .own_key("Link.ID").own_column("vlan"),
@@ -261,7 +308,7 @@ const UP_TO_TCP: &[Field] = &[
         .is(Known).key("TCPMetric.OpenedBy").column("tcp_opened_by"),
     Field::new("tcp.handshake_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to ACK: server and client side together",
         |l| match l.record.handshake_rtt_ns() { Some(ns) => Value::Integer(ns), None => Value::Absent })
-        .is(Known).key("Metric.RTT").column("tcp_handshake_rtt"),
+        .is(Known).key("TCPMetric.HandshakeRTT").column("tcp_handshake_rtt"),
     Field::new("tcp.server_rtt", Integer, "ns", NO_HANDSHAKE, "SYN to SYN+ACK",
         |l| Value::nonzero(l.record.tcp.server_rtt_ns))
         .is(Known).key("TCPMetric.ServerRTT").column("tcp_server_rtt"),
@@ -284,10 +331,46 @@ const UP_TO_TCP: &[Field] = &[
 /// Fields behind those of TCP.
 #[rustfmt::skip]
 const AFTER_TCP: &[Field] = &[
-    Field::new("tunnel.type", String, "", NO_TUNNEL, "type of the tunnel that the flow is inside of: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`",
+    Field::new("tcp.ab_syn", Time, "RFC 3339, UTC", "none seen", "time of the first SYN of `a`",
+        |l| time(l, |tcp| tcp.syn_ns, 0))
+        .is(Known).key("TCPMetric.ABSynStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_syn", Time, "RFC 3339, UTC", "none seen", "time of the first SYN of `b`",
+        |l| time(l, |tcp| tcp.syn_ns, 1))
+        .is(Known).key("TCPMetric.BASynStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_fin", Time, "RFC 3339, UTC", "none seen", "time of the first FIN of `a`",
+        |l| time(l, |tcp| tcp.fin_ns, 0))
+        .is(Known).key("TCPMetric.ABFinStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_fin", Time, "RFC 3339, UTC", "none seen", "time of the first FIN of `b`",
+        |l| time(l, |tcp| tcp.fin_ns, 1))
+        .is(Known).key("TCPMetric.BAFinStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_rst", Time, "RFC 3339, UTC", "none seen", "time of the first RST, if `a` sent it",
+        |l| time(l, |tcp| tcp.rst_ns, 0))
+        .is(Known).key("TCPMetric.ABRstStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_rst", Time, "RFC 3339, UTC", "none seen", "time of the first RST, if `b` sent it",
+        |l| time(l, |tcp| tcp.rst_ns, 1))
+        .is(Known).key("TCPMetric.BARstStart").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_syn_ttl", Integer32, "", "no SYN seen", "TTL or hop limit of the first SYN of `a`",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.syn_ttl)[0].into())))
+        .is(Known).key("TCPMetric.ABSynTTL").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_syn_ttl", Integer32, "", "no SYN seen", "TTL or hop limit of the first SYN of `b`",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.syn_ttl)[1].into())))
+        .is(Known).key("TCPMetric.BASynTTL").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_skipped", Integer32, "gaps", "not TCP, or none", "gaps in the sequence numbers of `a`: segments that did not pass here, or that came late",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped)[0].into())))
+        .is(Sum).key("TCPMetric.ABSegmentSkipped").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ab_skipped_bytes", Integer, "bytes", "not TCP, or none", "bytes of payload that these gaps were long",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped_bytes)[0])))
+        .is(Sum).key("TCPMetric.ABSegmentSkippedBytes").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_skipped", Integer32, "gaps", "not TCP, or none", "gaps in the sequence numbers of `b`: segments that did not pass here, or that came late",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped)[1].into())))
+        .is(Sum).key("TCPMetric.BASegmentSkipped").no_column(OF_ONE_CONNECTION),
+    Field::new("tcp.ba_skipped_bytes", Integer, "bytes", "not TCP, or none", "bytes of payload that these gaps were long",
+        |l| tcp(l, |r| Value::nonzero(r.by_a(r.tcp.skipped_bytes)[1])))
+        .is(Sum).key("TCPMetric.BASegmentSkippedBytes").no_column(OF_ONE_CONNECTION),
+    Field::new("tunnel.type", String, "", NO_TUNNEL, "type of the tunnel that the flow is inside of: `vxlan`, `geneve`, `gre`, `ipip`, `mpls`, `erspan`",
         |l| Value::or_absent(l.record.key.tunnel(), |t| Value::Text(names::tunnel(t))))
         .key("Tunnel").column("tunnel"),
-    Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key or bottom MPLS label; 0 without",
+    Field::new("tunnel.id", Integer, "", NO_TUNNEL, "VNI, GRE key, session of ERSPAN, or bottom MPLS label of the first packet; 0 without",
         |l| Value::or_absent(l.record.key.tunnel(), |_| { Value::Integer(l.record.tunnel_id.into()) }))
         .key("Network.ID").column("tunnel_id"),
     Field::new("tunnel.parent", String, "", NO_TUNNEL, "`id` of the flow that carried the first packet of this one",
@@ -306,13 +389,16 @@ const AFTER_TCP: &[Field] = &[
     Field::new("service.by", String, "", NO_SERVICE, "how that is known, best first: `kernel` (accept or connect was seen), `listening` (a socket listens there), `syn` (who sent the SYN), `ephemeral` (the other port is in the host's ephemeral range), `well-known` (its port is below 1024)",
         |l| match l.record.service { Some(service) => Value::Text(service.by.name()), None => Value::Absent })
         .is(Known).key("Service.Rule").column("service_by"),
+    Field::new("service.port_name", String, "", "its side is not known, or its port has no name", "name of its port, in the file `networks.services`: `https`",
+        |l| Value::nonempty(port_name(l)))
+        .key("Service.PortName").no_column("`server_port` has the port"),
     Field::new("sampling", Integer32, "", "all packets counted", "one in this many packets was counted; counters are not scaled up, but for flows of sFlow, NetFlow and IPFIX, where they are estimates of all",
         |l| Value::nonzero(l.record.sampling.into()).unless(l.record.sampling == 1))
         .is(Greatest).own_key("Sampling").own_column("sampling"),
-    Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last interval",
+    Field::new("rate.bits_per_second", Number, "bit/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.bits_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
-    Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last interval",
+    Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.packets_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
 ];
@@ -320,6 +406,23 @@ const AFTER_TCP: &[Field] = &[
 /// A value that only flows have, and that may be missing.
 fn own<'a, T>(value: Option<T>, some: impl FnOnce(T) -> Own<'a>) -> Value<'a> {
     Value::or_absent(value, |value| Value::Other(some(value)))
+}
+
+/// What files say of the address of `a`, or of `b`.
+fn known(line: &FlowLine<'_>, a: bool) -> skua_networks::Known {
+    let record = line.record;
+    let (address, _) = if a { record.a() } else { record.b() };
+    let address = record.key.ip(address);
+    address.map(skua_networks::of).unwrap_or_default()
+}
+
+/// The name of the service's port.
+fn port_name(line: &FlowLine<'_>) -> &'static str {
+    let key = &line.record.key;
+    line.record.service.map_or("", |service| {
+        let port = if service.lo { key.lo_port } else { key.hi_port };
+        skua_networks::port(key.proto, u16::from_be_bytes(port))
+    })
 }
 
 /// The owner of `a`, or of `b`.
@@ -343,6 +446,13 @@ fn tcp<'a>(
     }
 }
 
+/// A time of a side, none when it is 0.
+fn time<'a>(line: &FlowLine<'a>, of: fn(&TcpUpdate) -> [u64; 2], side: usize) -> Value<'a> {
+    let record = line.record;
+    let at = record.by_a(of(&record.tcp))[side];
+    tcp(line, |_| Value::Time(at)).unless(at == 0)
+}
+
 fn ecn<'a>(line: &FlowLine<'a>, side: usize) -> Value<'a> {
     let seen = line.record.by_a(line.record.tcp.flags)[side] & (ECE | CWR);
     tcp(line, |_| Value::Other(Own::Flags(seen))).unless(seen == 0)
@@ -360,11 +470,7 @@ fn icmp<'a>(line: &FlowLine<'a>, value: impl FnOnce([u8; 2], u16) -> Option<u64>
 fn address<'a>(key: &FlowKey, address: &[u8; 16]) -> Value<'a> {
     match key.ip(address) {
         Some(ip) => Value::Ip(ip),
-        None if key.ethernet() => {
-            let mut mac = [0; 6];
-            mac.copy_from_slice(&address[10..]);
-            Value::Other(Own::Mac(mac))
-        }
+        None if key.ethernet() => Value::Other(Own::mac(address)),
         None => Value::Text(""),
     }
 }

@@ -32,7 +32,7 @@ pub struct FlowKey {
     pub kind: u8,
     /// EtherType without IP, identifier of ICMP queries, else 0.
     pub detail: u16,
-    /// Which tunnel the flow is in, [`FlowKey::tunnel_hash`]; 0 outside of tunnels.
+    /// Which tunnel the flow is in, [`FlowKey::tunnel_hash`], exclusive-or its third and fourth VLAN tag; 0 without both.
     pub tunnel_hash: [u8; 6],
 }
 
@@ -85,6 +85,34 @@ impl std::fmt::Debug for HashKey {
 /// Seed of identifiers that must be the same on every host.
 const TRACKING_SEED: u64 = 0x5ba1_1a5c_0de5_eeda;
 
+/// Tunnels in the order of their numbers, from 1 on, as `enum flow_tunnel` in `bpf/flow/flow.h` has them.
+const TUNNELS: [Tunnel; 6] = [
+    Tunnel::Vxlan,
+    Tunnel::Geneve,
+    Tunnel::Gre,
+    Tunnel::IpInIp,
+    Tunnel::Mpls,
+    Tunnel::Erspan,
+];
+
+/// The tunnel with a number, none for 0.
+pub(crate) fn numbered_tunnel(number: u8) -> Option<Tunnel> {
+    let place = usize::from(number).checked_sub(1)?;
+    TUNNELS.get(place).copied()
+}
+
+/// The number of a tunnel.
+pub(crate) fn tunnel_number(tunnel: Tunnel) -> u8 {
+    match tunnel {
+        Tunnel::Vxlan => 1,
+        Tunnel::Geneve => 2,
+        Tunnel::Gre => 3,
+        Tunnel::IpInIp => 4,
+        Tunnel::Mpls => 5,
+        Tunnel::Erspan => 6,
+    }
+}
+
 /// `kind`: has an Ethernet header.
 pub const KIND_ETHERNET: u8 = 1 << 2;
 /// `kind`: shift of the tunnel number.
@@ -107,14 +135,7 @@ impl FlowKey {
 
     /// The tunnel that the flow was found inside.
     pub fn tunnel(&self) -> Option<Tunnel> {
-        match self.kind >> KIND_TUNNEL_SHIFT & 7 {
-            1 => Some(Tunnel::Vxlan),
-            2 => Some(Tunnel::Geneve),
-            3 => Some(Tunnel::Gre),
-            4 => Some(Tunnel::IpInIp),
-            5 => Some(Tunnel::Mpls),
-            _ => None,
-        }
+        numbered_tunnel(self.kind >> KIND_TUNNEL_SHIFT & 7)
     }
 
     /// VLAN identifiers, outermost first.
@@ -232,17 +253,11 @@ impl FlowKey {
         self.anywhere().public_hash(TRACKING_SEED)
     }
 
-    /// As [`tracking_id`](Self::tracking_id), of all that the two hosts say to one another; none
-    /// without IP.
+    /// As [`tracking_id`](Self::tracking_id), by the network layer and what is above it (protocol, ports, identifier of
+    /// ICMP) alone, whatever tells flows apart below; none without IP.
     pub fn l3_tracking_id(&self) -> Option<u64> {
-        let key = Self {
-            lo_port: [0; 2],
-            hi_port: [0; 2],
-            proto: 0,
-            detail: 0,
-            ..self.anywhere()
-        };
-        (self.network() != Network::None).then(|| key.public_hash(TRACKING_SEED))
+        let has_ip = self.network() != Network::None;
+        has_ip.then(|| self.anywhere().public_hash(TRACKING_SEED))
     }
 
     /// The key without what depends on where it was captured.
@@ -259,17 +274,30 @@ impl FlowKey {
     }
 
     /// The hash of the tunnel that a flow found inside this one is in: of this key, and `tunnel_id` (VNI, GRE key,
-    /// label). Where UDP carries the tunnel ports do not count: the sender chooses the source port by what is inside, so
-    /// that it differs by direction (RFC 7348 section 5, RFC 8926 section 3.3).
+    /// session). Where UDP carries the tunnel ports do not count: the sender chooses the source port by what is inside, so
+    /// that it differs by direction (RFC 7348 section 5, RFC 8926 section 3.3, RFC 7510 section 3). Nor do labels of MPLS:
+    /// each direction has its own.
     pub fn tunnel_hash(&self, secret: &HashKey, tunnel: Tunnel, tunnel_id: u32) -> [u8; 6] {
-        let mut outer = *self;
-        if matches!(tunnel, Tunnel::Vxlan | Tunnel::Geneve) {
-            (outer.lo_port, outer.hi_port) = ([0; 2], [0; 2]);
-        }
-        let hash = outer.id48(secret) ^ mix48(tunnel_id);
+        let outer = Self {
+            lo_port: [0; 2],
+            hi_port: [0; 2],
+            ..*self
+        };
+        let mixed = match tunnel {
+            Tunnel::Mpls => 0,
+            _ => mix48(tunnel_id),
+        };
+        let hash = outer.id48(secret) ^ mixed;
         let [a, b, c, d, e, f, ..] = hash.to_le_bytes();
         [a, b, c, d, e, f]
     }
+}
+
+/// Distinguishes the keys of packets by their third and fourth VLAN tag.
+pub(crate) fn mix_in(tunnel_hash: [u8; 6], tags: [u16; 2]) -> [u8; 6] {
+    let [third, fourth] = tags.map(u32::from);
+    let mixed = mix48(third | fourth << 16).to_le_bytes();
+    std::array::from_fn(|at| tunnel_hash[at] ^ mixed[at])
 }
 
 /// Spreads a tunnel identifier over 48 bits.

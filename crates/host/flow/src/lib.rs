@@ -6,11 +6,13 @@
 //! [`FlowStore`] sums them up to [`FlowRecord`]s, which users see as JSON or CSV.
 
 pub mod addresses;
+mod cold;
 mod community;
 mod conversation;
 mod ends;
 pub mod fields;
 mod index;
+mod joins;
 pub mod key;
 mod merge;
 pub mod names;
@@ -29,13 +31,15 @@ mod tcp;
 mod tests;
 pub use skua_record::time;
 pub mod update;
+mod window;
 
 pub use addresses::{AddressCounts, AddressSet, Mark, Prefix, PrefixError};
 pub use community::community_id;
 pub use conversation::{Conversation, FragmentNotes, Ports};
 pub use ends::Endpoint;
+pub use joins::{Joins, KnownPoints};
 pub use key::{FlowKey, HashKey, KIND_ETHERNET, Network, Tunnel, VLAN_PRESENT};
-pub use names::Layers;
+pub use names::{Layers, application};
 pub use numbered::{Numbered, Used};
 pub use once::Once;
 pub use point::{CapturePoint, Cause, Direction, PointCounters, PointTraffic};
@@ -44,10 +48,10 @@ pub use raw_packets::{
     ObservedPacket, PacketBuffer, RawPacket, RawPacketLimits, RawPacketStats, RawPackets,
 };
 pub use record::{
-    ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Service, ServiceRule, TcpState,
+    ConversationOwner, FlowLine, FlowRecord, Interval, Rate, Rates, Service, ServiceRule, TcpState,
 };
 pub use store::{FlowStore, Ownership, StoreLimits, Summary};
 pub use table::{
     Ageing, Batch, Captured, Drained, First, FlowTable, Outcome, Sampled, TableConfig,
 };
-pub use update::{Counters, Directions, EndReason, FlowUpdate, TcpUpdate};
+pub use update::{Carries, Counters, Directions, EndReason, FlowUpdate, LinkUpdate, TcpUpdate};

@@ -223,19 +223,13 @@ impl FlowRecord {
         self.last_ns = self.last_ns.max(other.last_ns);
         self.updated_ns = self.updated_ns.max(other.updated_ns);
         self.end = other.end.and(self.end);
-        let mut more = other.tcp.counters.all().into_iter();
-        self.tcp.counters = self.tcp.counters.map(|[lo, hi]| {
-            let [more_lo, more_hi] = more.next().unwrap_or_default();
-            [lo.max(more_lo), hi.max(more_hi)]
-        });
+        self.tcp.merge(&other.tcp);
+        // Behind a router there are other addresses: those of the record that stands for the conversation stay.
+        self.link.note(&other.link);
+        self.fragments = self.fragments.max(other.fragments);
+        self.carries = self.carries.or(other.carries);
         for side in 0..2 {
-            self.tcp.flags[side] |= other.tcp.flags[side];
             self.owners[side] = self.owners[side].or(other.owners[side]);
-        }
-        self.tcp.lo_opened = self.tcp.lo_opened.or(other.tcp.lo_opened);
-        if self.handshake_rtt_ns().is_none() && other.handshake_rtt_ns().is_some() {
-            self.tcp.server_rtt_ns = other.tcp.server_rtt_ns;
-            self.tcp.client_rtt_ns = other.tcp.client_rtt_ns;
         }
         self.service = Service::better(self.service, other.service);
     }

@@ -1,20 +1,21 @@
 //! Names of layers, protocols and TCP flags, as records show them.
 
-use crate::{FlowKey, Network, Tunnel};
+use crate::{FlowKey, FlowRecord, Network, Tunnel};
 use std::fmt;
 
 /// The layers of a flow's packets, outermost first: `Ethernet/Dot1Q/IPv4/UDP`. Begins with the
-/// network layer when there is no Ethernet header.
+/// network layer when there is no Ethernet header, and ends with that of a tunnel, if what it carries is decoded:
+/// `Ethernet/IPv4/UDP/VXLAN`.
 #[derive(Clone, Copy, Debug)]
-pub struct Layers<'a>(pub &'a FlowKey);
+pub struct Layers<'a>(pub &'a FlowRecord);
 
 impl fmt::Display for Layers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.0;
+        let (key, carries) = (&self.0.key, self.0.carries);
         if key.ethernet() {
             f.write_str("Ethernet/")?;
         }
-        for _ in key.vlan_ids() {
+        for _ in self.0.vlan_ids() {
             f.write_str("Dot1Q/")?;
         }
         match key.network() {
@@ -23,10 +24,64 @@ impl fmt::Display for Layers<'_> {
             Network::V6 => f.write_str("IPv6/")?,
         }
         match ip_protocol(key.proto) {
-            Some((layer, _)) => f.write_str(layer),
-            None => write!(f, "IPProto-{}", key.proto),
+            Some((layer, _)) => f.write_str(layer)?,
+            None => write!(f, "IPProto-{}", key.proto)?,
         }
+        if let Some(message) = icmpv6_message(key) {
+            write!(f, "/{message}")?;
+        }
+        match carries.tunnel() {
+            Some(Tunnel::Vxlan) => f.write_str("/VXLAN")?,
+            Some(Tunnel::Geneve) => f.write_str("/Geneve")?,
+            Some(Tunnel::Erspan) => f.write_str("/ERSPAN")?,
+            // Their protocol has named them.
+            Some(Tunnel::Gre | Tunnel::IpInIp | Tunnel::Mpls) | None => {}
+        }
+        if carries.has_labels() {
+            f.write_str("/MPLS")?;
+        }
+        Ok(())
     }
+}
+
+/// What UDP carries between these ports, by the number that IANA has assigned to one of them; nothing of it is read. Named as
+/// Skydive's decoder names the layer.
+pub fn application(key: &FlowKey) -> Option<&'static str> {
+    const UDP: u8 = 17;
+    if key.network() == Network::None || key.proto != UDP {
+        return None;
+    }
+    let ports = [key.lo_port, key.hi_port].map(u16::from_be_bytes);
+    ports.into_iter().find_map(|port| {
+        Some(match port {
+            53 => "DNS",
+            67 | 68 => "DHCPv4",
+            123 => "NTP",
+            546 | 547 => "DHCPv6",
+            1812 => "RADIUS",
+            2152 => "GTPv1U",
+            3784 => "BFD",
+            5060 => "SIP",
+            6343 => "SFlow",
+            _ => return None,
+        })
+    })
+}
+
+/// Layer behind the header of ICMPv6 (RFC 4443, RFC 4861, RFC 2710), of a request and its reply that of the request.
+fn icmpv6_message(key: &FlowKey) -> Option<&'static str> {
+    if key.network() != Network::V6 || !key.is_icmp() {
+        return None;
+    }
+    Some(match key.lo_port[0] {
+        128 => "ICMPv6Echo",
+        130 => "MLDv1MulticastListenerQuery",
+        133 => "ICMPv6RouterSolicitation",
+        135 => "ICMPv6NeighborSolicitation",
+        137 => "ICMPv6Redirect",
+        143 => "MLDv2MulticastListenerReport",
+        _ => return None,
+    })
 }
 
 fn write_ethertype(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
@@ -152,6 +207,7 @@ pub fn tunnel(tunnel: Tunnel) -> &'static str {
         Tunnel::Gre => "gre",
         Tunnel::IpInIp => "ipip",
         Tunnel::Mpls => "mpls",
+        Tunnel::Erspan => "erspan",
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is asked of a store: which conversations, in which order, and how their points are merged.
 
-use crate::{FlowRecord, merge::stands_before};
+use crate::{FlowRecord, Rates, merge::stands_before};
 use std::cmp::Reverse;
 
 /// Order of query results; the greatest first.
@@ -17,18 +17,57 @@ pub enum SortBy {
     Last,
     /// Time of the first packet.
     First,
+    /// Bytes sent by the side that offers the service, else by the one that spoke first.
+    Sent,
+    /// Bytes received by that side.
+    Received,
+    /// Conversations that began.
+    Begun,
+    /// Conversations that ended.
+    Ended,
+    /// Retransmitted TCP segments.
+    Retransmitted,
+    /// Time of TCP's handshake.
+    Rtt,
 }
 
 impl SortBy {
+    /// All with their names.
+    pub const ALL: [(&'static str, Self); 11] = [
+        ("rate", Self::Rate),
+        ("bytes", Self::Bytes),
+        ("packets", Self::Packets),
+        ("last", Self::Last),
+        ("start", Self::First),
+        ("sent", Self::Sent),
+        ("received", Self::Received),
+        ("begun", Self::Begun),
+        ("ended", Self::Ended),
+        ("retransmitted", Self::Retransmitted),
+        ("rtt", Self::Rtt),
+    ];
+
+    /// The order with a name.
+    pub fn named(name: &str) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, sort)| *sort)
+    }
+
     /// What records are ordered by, as a number.
-    fn rank(self, record: &FlowRecord, drained_ns: u64) -> u64 {
+    fn rank(self, record: &FlowRecord, rates: &dyn Fn() -> Rates) -> u64 {
         match self {
             // Bits of floats that are not negative are in their order.
-            Self::Rate => record.rate_at(drained_ns).bits_per_second.to_bits(),
+            Self::Rate => rates().total().bits_per_second.to_bits(),
             Self::Bytes => record.total().bytes,
             Self::Packets => record.total().packets,
             Self::Last => record.last_ns,
             Self::First => record.first_ns,
+            Self::Sent => record.sent_by_service()[0].bytes,
+            Self::Received => record.sent_by_service()[1].bytes,
+            Self::Begun => 1,
+            Self::Ended => u64::from(record.end.is_some()),
+            Self::Retransmitted => record.retransmitted(),
+            Self::Rtt => record.handshake_rtt_ns().unwrap_or(0),
         }
     }
 }
@@ -77,6 +116,11 @@ impl Query<fn(&FlowRecord) -> bool> {
 impl<F> Query<F> {
     /// The same with another filter.
     pub fn with_filter<G: Fn(&FlowRecord) -> bool>(self, filter: G) -> Query<G> {
+        self.having(filter)
+    }
+
+    /// A query for the same with another filter.
+    pub fn having<G>(&self, filter: G) -> Query<G> {
         Query {
             filter,
             updated_after_ns: self.updated_after_ns,
@@ -86,18 +130,13 @@ impl<F> Query<F> {
             limit: self.limit,
         }
     }
-}
 
-impl<F: Fn(&FlowRecord) -> bool> Query<F> {
-    /// Merges the records of one conversation, as far as they match; none when the query does not ask for it. Returns
-    /// which of them stands for it, too.
-    pub fn merge<'a>(
+    /// Merges those records of one conversation that match, with where they are in it; none when the query does not ask
+    /// for it. Returns which of them stands for it, too.
+    pub fn merge_matching<'a>(
         &self,
-        records: impl Iterator<Item = &'a FlowRecord> + Clone,
+        matching: impl Iterator<Item = (usize, &'a FlowRecord)> + Clone,
     ) -> Option<(usize, Merged)> {
-        let matching = records
-            .enumerate()
-            .filter(|(_, record)| (self.filter)(record));
         let first = matching.clone().reduce(|best, other| {
             if stands_before(other.1, best.1) {
                 other
@@ -122,12 +161,29 @@ impl<F: Fn(&FlowRecord) -> bool> Query<F> {
     }
 }
 
+impl<F: Fn(&FlowRecord) -> bool> Query<F> {
+    /// Merges the records of one conversation, as far as they match; none when the query does not ask for it. Returns
+    /// which of them stands for it, too.
+    pub fn merge<'a>(
+        &self,
+        records: impl Iterator<Item = &'a FlowRecord> + Clone,
+    ) -> Option<(usize, Merged)> {
+        self.merge_matching(
+            records
+                .enumerate()
+                .filter(|(_, record)| (self.filter)(record)),
+        )
+    }
+}
+
 /// A conversation of an answer.
 pub struct Merged {
     /// The record that stands for it, with what its other points know.
     pub record: FlowRecord,
     /// How many points of those that match have seen it.
     pub points: u32,
+    /// What both sides send; who merges knows it.
+    pub rates: Rates,
 }
 
 impl From<&FlowRecord> for Merged {
@@ -136,6 +192,7 @@ impl From<&FlowRecord> for Merged {
         Self {
             record: *record,
             points: 1,
+            rates: record.interval.rates(),
         }
     }
 }
@@ -173,33 +230,45 @@ impl Finding {
         }
     }
 
-    /// Adds the conversation of these records, if a query asks for it.
+    /// Adds the conversation of these records, if a query asks for it and it is wanted when they are merged.
     pub fn add_wanted<'a, F: Fn(&FlowRecord) -> bool>(
         &mut self,
         query: &Query<F>,
         mut points: impl Iterator<Item = (Found, &'a FlowRecord)> + Clone,
-        drained_ns: u64,
+        wanted: impl Fn(&FlowRecord, &dyn Fn() -> Rates) -> bool,
+        rates: impl Fn(Found) -> Rates,
     ) {
         let mut others = points.clone();
         if let (Some((found, record)), None) = (others.next(), others.next()) {
             // Most conversations have one point, and a record is larger than what is asked of it.
-            if (query.filter)(record) && query.wants(record) {
-                self.add(found, record, drained_ns);
+            let rates = || rates(found);
+            if (query.filter)(record) && query.wants(record) && wanted(record, &rates) {
+                self.add(found, record, &rates);
             }
             return;
         }
         let records = points.clone().map(|(_, record)| record);
+        let matching = points.clone().filter(|(_, record)| (query.filter)(record));
+        let all = || {
+            matching
+                .clone()
+                .fold(Rates::default(), |mut all, (found, _)| {
+                    all.raise(rates(found));
+                    all
+                })
+        };
         if let Some((at, merged)) = query.merge(records)
+            && wanted(&merged.record, &all)
             && let Some((found, _)) = points.nth(at)
         {
-            self.add(found, &merged.record, drained_ns);
+            self.add(found, &merged.record, &all);
         }
     }
 
-    /// Adds a record as it was after the drain at `drained_ns`.
-    pub fn add(&mut self, found: Found, record: &FlowRecord, drained_ns: u64) {
+    /// Adds a record with its rates.
+    pub fn add(&mut self, found: Found, record: &FlowRecord, rates: &dyn Fn() -> Rates) {
         const SLACK: usize = 1_024;
-        let rank = self.sort.rank(record, drained_ns);
+        let rank = self.sort.rank(record, rates);
         self.all += 1;
         self.found.push(Ranked {
             order: (Reverse(rank), record.first_ns, record.id),

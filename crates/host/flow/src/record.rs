@@ -1,14 +1,15 @@
 //! The flow record: a conversation as users see it.
 
 use crate::{
-    Counters, Directions, EndReason, FlowKey, FlowUpdate, HashKey, TcpUpdate,
+    Carries, Counters, Directions, EndReason, FlowKey, FlowUpdate, HashKey, LinkUpdate, Network,
+    TcpUpdate,
     community::{CommunityId, community_id},
     fields, tcp,
 };
 use serde::{Deserialize, Serialize, Serializer};
 use std::num::NonZeroU32;
 
-/// Traffic in both directions over the last interval between drains that changed the record.
+/// Traffic per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Rate {
     /// Bits per second on the wire.
@@ -24,6 +25,33 @@ impl Rate {
         Self {
             bits_per_second: counters.bytes as f64 * 8.0 * per_second,
             packets_per_second: counters.packets as f64 * per_second,
+        }
+    }
+}
+
+/// What both sides of a conversation send per second, over a window of about five seconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rates {
+    /// Sent by `lo`.
+    pub lo: Rate,
+    /// Sent by `hi`.
+    pub hi: Rate,
+}
+
+impl Rates {
+    /// Both directions.
+    pub fn total(&self) -> Rate {
+        Rate {
+            bits_per_second: self.lo.bits_per_second + self.hi.bits_per_second,
+            packets_per_second: self.lo.packets_per_second + self.hi.packets_per_second,
+        }
+    }
+
+    /// Brings both up to what another point of the conversation has seen.
+    pub fn raise(&mut self, other: Self) {
+        for (own, other) in [(&mut self.lo, other.lo), (&mut self.hi, other.hi)] {
+            own.bits_per_second = own.bits_per_second.max(other.bits_per_second);
+            own.packets_per_second = own.packets_per_second.max(other.packets_per_second);
         }
     }
 }
@@ -55,6 +83,14 @@ impl Interval {
     /// The rate over the interval.
     pub fn rate(&self) -> Rate {
         Rate::over(self.lo_sent + self.hi_sent, self.ns)
+    }
+
+    /// The same of both sides.
+    pub fn rates(&self) -> Rates {
+        Rates {
+            lo: Rate::over(self.lo_sent, self.ns),
+            hi: Rate::over(self.hi_sent, self.ns),
+        }
     }
 }
 
@@ -141,7 +177,13 @@ pub struct FlowRecord {
     pub interval: Interval,
     /// TCP details; counters are totals, not differences.
     pub tcp: TcpUpdate,
-    /// VNI, GRE key or MPLS label of a flow inside a tunnel.
+    /// What the link layer shows; the counter is a total.
+    pub link: LinkUpdate,
+    /// Packets that are fragments.
+    pub fragments: u64,
+    /// What its packets carry, if tunnels are decoded.
+    pub carries: Carries,
+    /// VNI, GRE key, session of ERSPAN or MPLS label of a flow inside a tunnel.
     pub tunnel_id: u32,
     /// Inside a tunnel the [identifier](FlowKey::id48) of the flow that carried the first packet, else 0.
     pub parent: u64,
@@ -210,15 +252,6 @@ impl ServiceRule {
 }
 
 impl FlowRecord {
-    /// The rate over the last interval, after the drain at `drained_ns`: nothing when that did not touch it.
-    pub fn rate_at(&self, drained_ns: u64) -> Rate {
-        if self.updated_ns == drained_ns {
-            self.interval.rate()
-        } else {
-            Rate::default()
-        }
-    }
-
     /// The record of a conversation's first update. `interval_ns` is the time since the drain
     /// before the one at `now_ns`; `seed` is the seed of the flow table.
     pub fn new(
@@ -251,6 +284,9 @@ impl FlowRecord {
             updated_ns: now_ns,
             interval: Interval::of(update, interval_ns, update.first_ns),
             tcp: update.tcp,
+            link: update.link,
+            fragments: update.fragments,
+            carries: update.carries,
             tunnel_id: update.tunnel_id,
             parent: update.parent,
             sampling: sampling.max(update.sampling),
@@ -281,18 +317,10 @@ impl FlowRecord {
         self.end = update.end;
         self.directions |= update.directions;
         self.sampling = self.sampling.max(update.sampling);
-        let (tcp, new) = (&mut self.tcp, &update.tcp);
-        for side in 0..2 {
-            tcp.flags[side] |= new.flags[side];
-        }
-        tcp.counters.add(&new.counters);
-        if tcp.server_rtt_ns == 0 {
-            tcp.server_rtt_ns = new.server_rtt_ns;
-        }
-        if tcp.client_rtt_ns == 0 {
-            tcp.client_rtt_ns = new.client_rtt_ns;
-        }
-        tcp.lo_opened = tcp.lo_opened.or(new.lo_opened);
+        self.tcp.apply(&update.tcp);
+        self.link.apply(&update.link);
+        self.fragments = self.fragments.saturating_add(update.fragments);
+        self.carries = self.carries.or(update.carries);
     }
 
     /// Sent by `a`, who spoke first.
@@ -311,6 +339,21 @@ impl FlowRecord {
         } else {
             self.lo_sent
         }
+    }
+
+    /// Sent and received by the side that offers the service, else by the one that spoke first.
+    pub fn sent_by_service(&self) -> [Counters; 2] {
+        if self.service.map_or(self.lo_first, |service| service.lo) {
+            [self.lo_sent, self.hi_sent]
+        } else {
+            [self.hi_sent, self.lo_sent]
+        }
+    }
+
+    /// TCP segments that were sent again, of both sides.
+    pub fn retransmitted(&self) -> u64 {
+        let [lo, hi] = self.tcp.counters.retransmitted;
+        u64::from(lo) + u64::from(hi)
     }
 
     /// Both directions.
@@ -361,6 +404,24 @@ impl FlowRecord {
             (0, _) | (_, 0) => None,
             (server, client) => Some(server + client),
         }
+    }
+
+    /// MAC addresses of `a` and `b`, none where there are none.
+    pub fn macs(&self) -> [Option<[u8; 6]>; 2] {
+        let known = match self.key.network() {
+            Network::None if self.key.ethernet() => {
+                [&self.key.lo, &self.key.hi].map(|address| address.last_chunk().copied())
+            }
+            _ => self.link.macs.map(|mac| (mac != [0; 6]).then_some(mac)),
+        };
+        self.by_a(known)
+    }
+
+    /// All VLAN identifiers, outermost first.
+    pub fn vlan_ids(&self) -> impl Iterator<Item = u16> + '_ {
+        let inner = self.link.inner_tags.iter().filter(|tag| **tag != 0);
+        let inner = inner.map(|tag| tag & 0x0fff);
+        self.key.vlan_ids().chain(inner)
     }
 
     /// Community ID version 1, none without IP.
@@ -419,7 +480,7 @@ pub struct FlowLine<'a> {
     pub interface: &'a str,
     /// How many points the record is merged of.
     pub points: u32,
-    /// The current rate, see [`crate::FlowStore::rate`].
+    /// The current rate, see [`crate::FlowStore::rates`].
     pub rate: Rate,
     /// Who owns the sockets of `lo` and `hi`.
     pub owners: [ConversationOwner<'a>; 2],

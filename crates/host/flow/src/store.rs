@@ -8,7 +8,9 @@ use crate::{
     merge::{Merge, stands_before},
     once::{Once, OnceTable, Others},
     query::{Finding, Found, Merged, Query, View},
+    record::Rates,
     slab::Slab,
+    window::{NONE, Windows},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -59,8 +61,8 @@ impl Default for StoreLimits {
 impl StoreLimits {
     /// Bytes of index and lists per record at worst: a slot of the hash table with its tag just
     /// after it doubled, the lists of free and ended places at twice their length, marks of endpoints, links of
-    /// conversations.
-    const BESIDE: usize = 18 + 16 + Ends::BYTES + Merge::BYTES;
+    /// conversations, what was counted lately.
+    const BESIDE: usize = 18 + 16 + Ends::BYTES + Merge::BYTES + Windows::BYTES;
 
     /// The most records within both limits; at least one.
     fn max_records(&self) -> usize {
@@ -127,6 +129,8 @@ struct StoredRecord {
     used: bool,
     /// In the queue of ended records.
     queued: bool,
+    /// What was counted of it lately, if anything.
+    window: u32,
 }
 
 /// Of the records in the queue of ended ones those that have not ended for good.
@@ -168,6 +172,8 @@ pub struct FlowStore {
     secret: HashKey,
     sampling: u32,
     drained_ns: u64,
+    /// What was counted lately, for rates.
+    windows: Windows,
     /// Time since the drain before, none with the first.
     interval_ns: Option<u64>,
     /// Places of the records that this drain touched, once [`FlowStore::note_touched`] was called; one may
@@ -198,6 +204,7 @@ impl FlowStore {
                     record: FlowRecord::with_secret(&FlowUpdate::default(), &secret, 1, 0, 0),
                     used: false,
                     queued: false,
+                    window: NONE,
                 },
             ),
             ends: Ends::new(secret),
@@ -209,6 +216,7 @@ impl FlowStore {
             secret,
             sampling,
             drained_ns: 0,
+            windows: Windows::new(limits.max_records()),
             interval_ns: None,
             touched: None,
             once: OnceTable::default(),
@@ -232,6 +240,13 @@ impl FlowStore {
             self.interval_ns = Some(now_ns.saturating_sub(self.drained_ns));
         }
         self.drained_ns = now_ns;
+        let places = &mut self.places;
+        self.windows.begin_drain(now_ns, |place, window| {
+            let stored = &mut places[place];
+            if stored.window == window {
+                stored.window = NONE;
+            }
+        });
         if let Some(touched) = &mut self.touched {
             touched.clear();
             self.once.clear();
@@ -390,6 +405,7 @@ impl FlowStore {
             record,
             used: true,
             queued: false,
+            window: NONE,
         };
         let place = match self.places.insert(new) {
             Some(place) => {
@@ -465,6 +481,7 @@ impl FlowStore {
                     record: FlowRecord { serial, ..record },
                     used: true,
                     queued: false,
+                    window: NONE,
                 };
                 let place = match places.insert(new) {
                     Some(place) => {
@@ -480,6 +497,8 @@ impl FlowStore {
                 (place, true)
             }
         };
+        let stored = &mut self.places[place];
+        stored.window = self.windows.add(place, stored.window, update);
         self.count_once(place, update, new);
         self.queue_when_ended(place);
         if let Some(touched) = &mut self.touched {
@@ -558,6 +577,7 @@ impl FlowStore {
         }
         let places = &self.places;
         self.merge.leave(place, |place| &places[place].record);
+        self.windows.forget(place, self.places[place].window);
         self.summary.evicted += 1;
         self.summary.evicted_counted += self.places[place].record.total();
         place
@@ -680,7 +700,14 @@ impl FlowStore {
         let (found, _) = self.find(query);
         let found = found.into_iter().filter_map(|found| {
             let records = self.at(found, query.view).map(|(_, record)| record);
-            query.merge(records).map(|(_, merged)| merged)
+            let (_, mut merged) = query.merge(records)?;
+            merged.rates = Rates::default();
+            for (found, record) in self.at(found, query.view) {
+                if (query.filter)(record) {
+                    merged.rates.raise(self.rates(found));
+                }
+            }
+            Some(merged)
         });
         found.collect()
     }
@@ -689,7 +716,7 @@ impl FlowStore {
     pub fn find<F: Fn(&FlowRecord) -> bool>(&self, query: &Query<F>) -> (Vec<Found>, usize) {
         let mut finding = Finding::new(query.sort, query.limit);
         for points in self.page(0, u32::MAX, query.view) {
-            finding.add_wanted(query, points, self.drained_ns);
+            finding.add_wanted(query, points, |_, _| true, |found| self.rates(found));
         }
         finding.sorted()
     }
@@ -706,15 +733,32 @@ impl FlowStore {
         points.into_iter().flatten()
     }
 
-    /// The rate of a record over the last interval: nothing when the last drain did not touch it.
+    /// What both sides of a record send per second; nothing when it has ended.
+    pub fn rates(&self, found: Found) -> Rates {
+        let stored = &self.places[found.place];
+        if stored.record.end.is_some_and(is_over) {
+            return Rates::default();
+        }
+        self.windows
+            .rates(found.place, stored.window, &stored.record)
+    }
+
+    /// The rate of the active record of a conversation.
     pub fn rate(&self, record: &FlowRecord) -> Rate {
-        record.rate_at(self.drained_ns)
+        let serial = record.serial;
+        let equal = |place| self.places[place].record.serial == serial;
+        let place = self
+            .active
+            .find(KeyHash::new(&record.key, &self.secret), equal);
+        place.map_or_else(Rate::default, |place| {
+            self.rates(Found { place, serial }).total()
+        })
     }
 
     /// A conversation with its current rate and its interface's name, ready to be written.
     pub fn line<'a>(&self, merged: &'a Merged, interface: &'a str) -> FlowLine<'a> {
         FlowLine {
-            rate: self.rate(&merged.record),
+            rate: merged.rates.total(),
             points: merged.points,
             ..merged.record.line(interface)
         }

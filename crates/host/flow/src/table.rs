@@ -2,7 +2,9 @@
 
 use crate::{
     AddressSet, CapturePoint, Cause, Conversation, Counters, Direction, Directions, EndReason,
-    FlowKey, FlowUpdate, FragmentNotes, HashKey, PointCounters, PointTraffic, Ports, TcpUpdate,
+    FlowKey, FlowUpdate, FragmentNotes, HashKey, Joins, KnownPoints, PointCounters, PointTraffic,
+    Ports, TcpUpdate,
+    cold::{self, Cold, Sight},
     conversation::is_plain,
     index::{Index, KeyHash, Slot},
     point::Points,
@@ -167,17 +169,20 @@ impl Entry {
         }
     }
 
+    /// Counts a packet; returns whether it is to be looked at: [`Cold::look`].
     #[inline(always)]
     fn add(
         &mut self,
         share: &Share,
         segment: Option<&TcpSegment>,
         details: &mut Slab<tcp::Details>,
-    ) {
-        let side = usize::from(!share.from_lo);
+    ) -> bool {
+        let side = share.side();
         let now_ns = share.now_ns;
         self.sent[side] += share.counters;
-        self.directions |= direction_bit(side, share.direction);
+        let direction = direction_bit(side, share.direction);
+        let mut look = self.directions & direction == 0 || cold::is_time(self.last_ns, now_ns);
+        self.directions |= direction;
         // Clocks of files may go back.
         self.first_ns = self.first_ns.min(now_ns);
         self.last_ns = self.last_ns.max(now_ns);
@@ -187,8 +192,9 @@ impl Entry {
                 place: &mut self.details,
             };
             let opened = &mut self.lo_opened;
-            self.tcp.segment(side, segment, now_ns, opened, details);
+            look |= self.tcp.segment(side, segment, now_ns, opened, details);
         }
+        look
     }
 
     fn drain(
@@ -196,7 +202,9 @@ impl Entry {
         end: Option<EndReason>,
         details: &mut Slab<tcp::Details>,
         carriers: &Slab<Carrier>,
+        cold: &mut Cold,
     ) -> FlowUpdate {
+        let (link, fragments, carries) = cold.drain();
         let carrier = match self.carrier {
             NO_CARRIER => Carrier::default(),
             place => carriers[place],
@@ -214,8 +222,14 @@ impl Entry {
             parent: carrier.parent,
             tcp: TcpUpdate {
                 lo_opened: self.lo_opened,
-                ..self.tcp.drain(details)
+                ..match (self.key.is_icmp(), details) {
+                    (true, Some(details)) => details.echo_update(),
+                    (_, details) => self.tcp.drain(details),
+                }
             },
+            link,
+            fragments,
+            carries,
             sampling: 0,
             end,
             directions: Directions(self.directions),
@@ -244,6 +258,8 @@ pub struct FlowTable {
     details: Slab<tcp::Details>,
     /// Of flows inside tunnels.
     carriers: Slab<Carrier>,
+    /// By place, what few packets touch; extended on demand.
+    cold: Vec<Cold>,
     index: Index,
     /// Hints past the index, for packets that [`Plain`] reads.
     recent: Recent,
@@ -257,6 +273,8 @@ pub struct FlowTable {
     inserted: u64,
     /// By place, how many packets [`FlowTable::count_first`] reported of an entry; extended on demand.
     first_packets: Vec<u8>,
+    /// Only of tables for packets of other devices.
+    known_points: Option<KnownPoints>,
 }
 
 /// A packet among the first of its flow.
@@ -317,13 +335,12 @@ pub struct Captured<'a> {
 }
 
 /// A packet that another device sampled, for [`FlowTable::sampled`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Sampled<'a> {
     /// Where it came in, or where it was seen going out.
     pub point: CapturePoint,
-    /// Where else it passes without being sampled there: when the conversation has an entry there,
-    /// it is counted in that, so that both directions are in one.
-    pub joins: Option<CapturePoint>,
+    /// Where it is counted if its conversation has an entry there.
+    pub joins: Joins<'a>,
     /// The packet.
     pub frame: Frame<'a>,
     /// When, ns since the Unix epoch.
@@ -434,6 +451,11 @@ struct Share {
 
 impl Share {
     #[inline]
+    fn side(&self) -> usize {
+        usize::from(!self.from_lo)
+    }
+
+    #[inline]
     fn of(packet: &Captured<'_>, from_lo: bool) -> Self {
         Self {
             counters: Counters::new(1, packet.frame.wire_len.into()),
@@ -453,6 +475,7 @@ struct Arrival {
     carrier: Option<Carrier>,
     /// For an entry that begins with this packet.
     lo_opened: Option<bool>,
+    sight: Sight,
 }
 
 /// A packet that was decoded for [`FlowTable::packets`].
@@ -489,6 +512,7 @@ impl FlowTable {
             entries: Slab::new(config.max_entries, Entry::blank()),
             details: Slab::new(config.max_entries, tcp::Details::default()),
             carriers: Slab::new(config.max_entries, Carrier::default()),
+            cold: Vec::new(),
             index: Index::default(),
             recent: Recent::default(),
             ended: Vec::new(),
@@ -497,6 +521,7 @@ impl FlowTable {
             addresses: None,
             inserted: 0,
             first_packets: Vec::new(),
+            known_points: None,
         }
     }
 
@@ -573,7 +598,9 @@ impl FlowTable {
             && !reopens(entry, segment.as_ref());
         if right {
             let share = Share::of(packet, from_lo);
-            entry.add(&share, segment.as_ref(), &mut self.details);
+            if entry.add(&share, segment.as_ref(), &mut self.details) {
+                self.look(place, share.side(), &Sight::PLAIN, packet.frame.data);
+            }
         }
         right.then_some(place)
     }
@@ -597,7 +624,7 @@ impl FlowTable {
             match arrival {
                 Prepared::Arrival(arrival) => {
                     let place = places.next().flatten();
-                    self.arrive_at(place, packet.point, arrival);
+                    self.arrive_at(place, packet, arrival);
                 }
                 Prepared::LeftOut => {}
                 Prepared::NotSimple => {
@@ -627,6 +654,7 @@ impl FlowTable {
                 segment: plain.segment(),
                 carrier: None,
                 lo_opened: None,
+                sight: Sight::PLAIN,
             });
         }
         let mut decoded = Decoded::default();
@@ -648,7 +676,15 @@ impl FlowTable {
         let ports = Ports::of(&level.transport, level.network);
         let counters = amount.all();
         let now_ns = packet.now_ns;
-        Prepared::Arrival(self.arrival(packet.point, level, &ports, [0; 6], counters, now_ns))
+        let sight = Sight::of(level, None);
+        Prepared::Arrival(self.arrival(
+            packet.point,
+            level,
+            &ports,
+            [0; 6],
+            (counters, now_ns),
+            sight,
+        ))
     }
 
     /// The place of a live entry, with the entry on its way from memory.
@@ -664,25 +700,21 @@ impl FlowTable {
 
     /// Adds to the entry at a place that was found before, if it still is the right one.
     #[inline]
-    fn arrive_at(&mut self, place: Option<u32>, point: CapturePoint, arrival: &Arrival) {
+    fn arrive_at(&mut self, place: Option<u32>, packet: &Captured<'_>, arrival: &Arrival) {
         if let Some(place) = place {
             let entry = &self.entries[place];
             if entry.state == State::Live
                 && entry.key.is(arrival.key.words())
                 && !reopens(entry, arrival.segment.as_ref())
             {
-                self.entries[place].add(
-                    &arrival.share,
-                    arrival.segment.as_ref(),
-                    &mut self.details,
-                );
+                self.add(place, arrival, packet.frame.data);
                 self.recent.put(&arrival.key, arrival.share.from_lo, place);
                 return;
             }
         }
-        if self.arrive(arrival).is_none() {
+        if self.arrive(arrival, packet.frame.data).is_none() {
             self.lose(
-                point,
+                packet.point,
                 Cause::table_full(arrival.key.proto),
                 arrival.share.counters,
             );
@@ -693,7 +725,7 @@ impl FlowTable {
     pub fn packet(&mut self, point: CapturePoint, frame: &Frame<'_>, now_ns: u64) -> Outcome {
         self.sampled(&Sampled {
             point,
-            joins: None,
+            joins: Joins::default(),
             frame: *frame,
             now_ns,
             rate: 1,
@@ -707,7 +739,7 @@ impl FlowTable {
             Some(place) => Ok(place),
             None => self.sampled_at(&Sampled {
                 point: packet.point,
-                joins: None,
+                joins: Joins::default(),
                 frame: packet.frame,
                 now_ns: packet.now_ns,
                 rate: 1,
@@ -736,13 +768,26 @@ impl FlowTable {
         Some(First { key, index })
     }
 
-    /// Whether a packet's conversation has an entry at a point.
-    fn has(&mut self, point: CapturePoint, sampled: CapturePoint, level: &Level) -> bool {
-        let ports = self.fragments.ports(sampled, level);
-        let key = Conversation::new(point, level, &ports, [0; 6]).key;
-        let equal = |place| self.entries[place].key.is(key.words());
-        let hash = KeyHash::new(&key, &self.secret);
-        self.index.find(hash, equal).is_some()
+    /// Remembers the interfaces of entries, for packets of devices that do not know theirs ([`Joins::anywhere`]).
+    pub fn remember_interfaces(&mut self) {
+        self.known_points = Some(KnownPoints::default());
+    }
+
+    /// The point at which a sampled packet is counted.
+    fn point_of(&mut self, sampled: &Sampled<'_>, level: &Level) -> CapturePoint {
+        let Some(known) = &self.known_points else {
+            return sampled.point;
+        };
+        let ports = self.fragments.ports(sampled.point, level);
+        let conversation = |point| Conversation::new(point, level, &ports, [0; 6]);
+        let directions = |key: &FlowKey| {
+            let equal = |place| self.entries[place].key.is(key.words());
+            let place = self.index.find(KeyHash::new(key, &self.secret), equal)?;
+            Some(Directions(self.entries[place].directions))
+        };
+        sampled
+            .joins
+            .point(sampled.point, known, conversation, directions)
     }
 
     /// Counts a packet that represents others, too.
@@ -761,9 +806,9 @@ impl FlowTable {
         let truncated = decode_into(frame, self.options_for(frame), &mut decoded).is_err();
         let mut amount = Amount::new(frame, (!truncated).then_some(&decoded));
         amount.rate = u64::from(sampled.rate.max(1));
-        let point = match sampled.joins {
-            Some(other) if !truncated && self.has(other, sampled.point, &decoded.outer) => other,
-            _ => sampled.point,
+        let point = match truncated {
+            false => self.point_of(sampled, &decoded.outer),
+            true => sampled.point,
         };
         let malformed = match self.options.tunnels {
             true => decoded.malformed(),
@@ -792,12 +837,23 @@ impl FlowTable {
                 _ => amount.from(level.start),
             };
             let ports = self.fragments.ports(sampled.point, level);
+            let child = decoded.levels().nth(depth + 1);
+            let sight = Sight::of(level, child.filter(|_| self.options.tunnels));
+            let counted = (counters, now_ns);
             let arrival = Arrival {
                 carrier,
-                ..self.arrival(point, level, &ports, tunnel_hash, counters, now_ns)
+                ..self.arrival(point, level, &ports, tunnel_hash, counted, sight)
             };
-            match self.arrive(&arrival) {
-                Some(place) if depth == 0 => outermost = Ok(place),
+            let inserted = self.inserted;
+            match self.arrive(&arrival, frame.data) {
+                Some(place) if depth == 0 => {
+                    if let Some(known) = &mut self.known_points
+                        && self.inserted != inserted
+                    {
+                        known.insert(&arrival.key);
+                    }
+                    outermost = Ok(place);
+                }
                 Some(_) => {}
                 None if depth == 0 => {
                     let cause = Cause::table_full(level.proto);
@@ -809,7 +865,7 @@ impl FlowTable {
                     break;
                 }
             }
-            if let Some(child) = decoded.levels().nth(depth + 1)
+            if let Some(child) = child
                 && let Some(tunnel) = child.tunnel
             {
                 let (key, tunnel_id) = (&arrival.key, child.tunnel_id);
@@ -847,8 +903,8 @@ impl FlowTable {
         level: &Level,
         ports: &Ports,
         tunnel_hash: [u8; 6],
-        counters: Counters,
-        now_ns: u64,
+        (counters, now_ns): (Counters, u64),
+        sight: Sight,
     ) -> Arrival {
         let Conversation { key, from_lo } = Conversation::new(point, level, ports, tunnel_hash);
         Arrival {
@@ -866,12 +922,13 @@ impl FlowTable {
             },
             carrier: None,
             lo_opened: ports.request.map(|request| request == from_lo),
+            sight,
         }
     }
 
     /// Finds or makes the entry and adds to it; none when none is free.
     #[inline]
-    fn arrive(&mut self, arrival: &Arrival) -> Option<u32> {
+    fn arrive(&mut self, arrival: &Arrival, frame: &[u8]) -> Option<u32> {
         let entries = &mut self.entries;
         let slot = self.index.entry(arrival.hash, |place| {
             entries[place].key.is(arrival.key.words())
@@ -901,9 +958,49 @@ impl FlowTable {
                 place
             }
         };
-        self.entries[place].add(&arrival.share, arrival.segment.as_ref(), &mut self.details);
+        self.add(place, arrival, frame);
         self.recent.put(&arrival.key, arrival.share.from_lo, place);
         Some(place)
+    }
+
+    /// Adds a packet to its entry.
+    #[inline(always)]
+    fn add(&mut self, place: u32, arrival: &Arrival, frame: &[u8]) {
+        let Arrival { share, sight, .. } = arrival;
+        let entry = &mut self.entries[place];
+        if entry.add(share, arrival.segment.as_ref(), &mut self.details) {
+            self.look(place, share.side(), sight, frame);
+        }
+        if sight.fragment {
+            self.cold_of(place).fragments(share.counters);
+        }
+        if let Some(request) = sight.echo {
+            let mut details = DetailsOf {
+                all: &mut self.details,
+                place: &mut self.entries[place].details,
+            };
+            details.get().echo(request, share.now_ns);
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, place: u32, side: usize, sight: &Sight, frame: &[u8]) {
+        self.cold_of(place).look(side, sight, frame);
+    }
+
+    fn cold_of(&mut self, place: u32) -> &mut Cold {
+        let at = place as usize;
+        if at >= self.cold.len() {
+            self.cold.resize(at + 1, Cold::default());
+        }
+        &mut self.cold[at]
+    }
+
+    /// Takes what is to be yielded of an entry.
+    fn drain_place(&mut self, place: u32, end: Option<EndReason>) -> FlowUpdate {
+        self.cold_of(place);
+        let (entry, cold) = (&mut self.entries[place], &mut self.cold[place as usize]);
+        entry.drain(end, &mut self.details, &self.carriers, cold)
     }
 
     fn lose(&mut self, point: CapturePoint, cause: Cause, counters: Counters) {
@@ -920,6 +1017,13 @@ impl FlowTable {
         let amount = Amount::new(frame, known.then_some(&decoded));
         self.notes(point, &amount, false);
         self.points.add(point, cause, amount.all());
+    }
+
+    /// The same of a packet that another device sampled.
+    pub fn leave_out_sampled(&mut self, sampled: &Sampled<'_>, cause: Cause) {
+        let mut amount = Amount::new(&sampled.frame, None);
+        amount.rate = u64::from(sampled.rate.max(1));
+        self.points.add(sampled.point, cause, amount.all());
     }
 
     /// Counts packets that the caller lost or could not give: an unknown link type, a full buffer.
@@ -958,7 +1062,7 @@ impl FlowTable {
         let mut drained = Drained::default();
         self.drain_ended(&mut drained, &mut yield_update);
         for place in 0..self.entries.end() {
-            let entry = &mut self.entries[place];
+            let entry = &self.entries[place];
             if entry.state != State::Live {
                 continue;
             }
@@ -966,12 +1070,12 @@ impl FlowTable {
             if end.is_none() && !entry.changed() {
                 continue;
             }
-            let update = entry.drain(end, &mut self.details, &self.carriers);
+            let update = self.drain_place(place, end);
             drained.count(&update);
             yield_update(&update);
             if end.is_some() {
                 self.index
-                    .remove(KeyHash::new(&entry.key, &self.secret), place);
+                    .remove(KeyHash::new(&update.key, &self.secret), place);
                 self.free(place);
             }
         }
@@ -984,10 +1088,8 @@ impl FlowTable {
         self.drain_ended(&mut drained, &mut yield_update);
         self.index.clear();
         for place in 0..self.entries.end() {
-            let entry = &mut self.entries[place];
-            if entry.state == State::Live {
-                let update =
-                    entry.drain(Some(EndReason::Shutdown), &mut self.details, &self.carriers);
+            if self.entries[place].state == State::Live {
+                let update = self.drain_place(place, Some(EndReason::Shutdown));
                 drained.count(&update);
                 yield_update(&update);
                 self.free(place);
@@ -998,8 +1100,7 @@ impl FlowTable {
 
     fn drain_ended(&mut self, drained: &mut Drained, yield_update: &mut impl FnMut(&FlowUpdate)) {
         for place in std::mem::take(&mut self.ended) {
-            let entry = &mut self.entries[place];
-            let update = entry.drain(Some(EndReason::Closed), &mut self.details, &self.carriers);
+            let update = self.drain_place(place, Some(EndReason::Closed));
             drained.count(&update);
             yield_update(&update);
             self.free(place);
@@ -1008,8 +1109,14 @@ impl FlowTable {
 
     fn free(&mut self, place: u32) {
         let Entry {
-            details, carrier, ..
+            key,
+            details,
+            carrier,
+            ..
         } = self.entries[place];
+        if let Some(known) = &mut self.known_points {
+            known.remove(&key);
+        }
         if details != tcp::NO_DETAILS {
             self.details.remove(details);
         }
@@ -1019,6 +1126,9 @@ impl FlowTable {
         self.entries.remove(place);
         if let Some(first_packets) = self.first_packets.get_mut(place as usize) {
             *first_packets = 0;
+        }
+        if let Some(cold) = self.cold.get_mut(place as usize) {
+            *cold = Cold::default();
         }
     }
 }

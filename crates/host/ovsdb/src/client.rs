@@ -50,6 +50,8 @@ impl Default for Limits {
 pub struct ClientConfig {
     /// The server.
     pub target: Target,
+    /// Which of its databases.
+    pub database: &'static str,
     /// After so long a silence an echo is sent; after as long again the connection is given up.
     pub probe_interval: Duration,
     /// Pause before the second attempt to connect. It doubles with each further one.
@@ -67,6 +69,7 @@ impl ClientConfig {
     pub fn new(target: Target) -> Self {
         Self {
             target,
+            database: DATABASE,
             probe_interval: Duration::from_secs(5),
             backoff: Duration::from_secs(1),
             backoff_max: Duration::from_secs(8),
@@ -150,7 +153,7 @@ impl Shared {
     }
 }
 
-/// A connection to a server's [`DATABASE`] and the thread that keeps it. Dropping it ends both.
+/// A connection to a server's database and the thread that keeps it. Dropping it ends both.
 pub struct Client {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -242,7 +245,7 @@ impl Client {
     /// Carries out operations (RFC 7047 section 5.2) as one transaction and returns their results. When one
     /// fails all fail, and nothing was changed.
     pub fn transact(&self, operations: Vec<Value>) -> Result<Vec<Value>, Error> {
-        let mut params = vec![json!(DATABASE)];
+        let mut params = vec![json!(self.shared.config.database)];
         params.extend(operations);
         wire::results(self.request("transact", Value::Array(params))?.get())
     }
@@ -359,7 +362,7 @@ impl<W: Watcher> Worker<W> {
             stream.send(&json!({"id": "lock", "method": "lock", "params": [lock]}))?;
         }
         let id = shared.new_id();
-        stream.send(&json!({"id": id, "method": "get_schema", "params": [DATABASE]}))?;
+        stream.send(&json!({"id": id, "method": "get_schema", "params": [config.database]}))?;
         inbox.expect(Some("schema"));
         let mut phase = Phase::Schema(id);
         loop {
@@ -388,7 +391,7 @@ impl<W: Watcher> Worker<W> {
                             let schema = wire::schema(wire::outcome(message)?.get())?;
                             let id = shared.new_id();
                             let tables = wire::monitor_request(&shared.monitored, &schema);
-                            let params = json!([DATABASE, "skua", tables]);
+                            let params = json!([config.database, "skua", tables]);
                             stream
                                 .send(&json!({"id": id, "method": "monitor", "params": params}))?;
                             inbox.expect(Some("rows"));

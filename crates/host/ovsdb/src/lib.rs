@@ -12,6 +12,8 @@ mod control;
 mod data;
 mod database;
 mod error;
+mod ovn;
+mod rules;
 mod session;
 mod target;
 mod topology;
@@ -25,6 +27,8 @@ pub use control::{
 pub use data::{Atom, Datum, Row};
 pub use database::{Change, Database, Monitored};
 pub use error::Error;
+pub use ovn::{OvnConfig, OvnTopology};
+pub use rules::{RulesConfig, RulesCounters};
 pub use target::Target;
 pub use topology::{OvsConfig, OvsCounters, OvsTopology};
 

@@ -585,6 +585,208 @@ fn beside_the_discovery_of_links_each_interface_is_one_node() {
     }
 }
 
+/// The nodes that belong to the interface of this name in the database.
+fn nodes_of(ovs: &Ovs, graph: &SharedGraph, interface: &str) -> Vec<Arc<Node>> {
+    let id = ovs.vsctl_no_wait(&["get", "interface", interface, "_uuid"]);
+    let mut found = Vec::new();
+    let graph = graph.read();
+    let _ = graph.scan_nodes(graph.now(), Lookup::All, 0, usize::MAX, &mut |node, _| {
+        let of_row = text(node, "UUID").as_deref() == Some(id.trim());
+        if of_row || name(node) == interface && text(node, "Type").as_deref() != Some("ovsport") {
+            found.push(node.clone());
+        }
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// Waits until an interface is one node, in a namespace and under a name, below its port.
+#[track_caller]
+fn one_node_in(ovs: &Ovs, graph: &SharedGraph, interface: &str, netns: &Net, called: &str) {
+    let as_wanted = || {
+        let nodes = nodes_of(ovs, graph, interface);
+        let [node] = &nodes[..] else { return false };
+        let inode = node.metadata.get("NetNsInode").and_then(Value::as_int);
+        let graph = graph.read();
+        let ports = of_type(&graph, "ovsport");
+        let port = ports.iter().find(|port| name(port) == interface).unwrap();
+        let below = children(&graph, &port.id, "layer2");
+        name(node) == called
+            && inode == Some(netns.inode() as i64)
+            && text(node, "Ovs.State").as_deref() == Some("connected")
+            && text(node, "Type").as_deref() == Some("internal")
+            && node.metadata.get("OfPort").is_some()
+            && below.len() == 1
+            && below[0].id == node.id
+    };
+    for _ in 0..1_500 {
+        if as_wanted() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let nodes = nodes_of(ovs, graph, interface);
+    panic!("{interface} is not the one node {called}: {nodes:#?}");
+}
+
+#[test]
+fn an_internal_port_in_another_namespace_is_one_node() {
+    let ovs = Ovs::new();
+    let (x, y) = (Net::new(), Net::new());
+    let settings = DiscoveryConfig {
+        host: HOST.to_owned(),
+        all_netns: true,
+        ..DiscoveryConfig::default()
+    };
+    let watch = || {
+        let graph: SharedGraph = Graph::new(Config::default()).into();
+        let start = || Discovery::start(settings.clone(), graph.clone()).unwrap();
+        let discovery = ovs.ns.inside(start);
+        let topology = start_with_pause(&ovs, &graph);
+        (graph, discovery, topology)
+    };
+    let (graph, discovery, topology) = watch();
+    ovs.add_bridge("br0");
+    let set = "-- set interface tap1 type=internal external_ids:iface-id=one";
+    let add = format!("add-port br0 tap1 {set}");
+    ovs.vsctl(&add.split(' ').collect::<Vec<_>>());
+    one_node_in(&ovs, &graph, "tap1", &ovs.ns, "tap1");
+
+    // Another's tap of the same name is not the port, whatever comes first.
+    y.ip("tuntap add tap1 mode tap");
+    ovs.ns.ip(&format!("link set tap1 netns {}", x.name));
+    one_node_in_beside(&ovs, &graph, &x, "tap1", &y);
+    // It goes on being the port under another name, and then with another MAC, too.
+    x.ip("link set tap1 name eth0");
+    one_node_in_beside(&ovs, &graph, &x, "eth0", &y);
+    x.ip("link set eth0 address 02:00:00:00:77:01");
+    x.ip("link set eth0 up");
+    one_node_in_beside(&ovs, &graph, &x, "eth0", &y);
+    // On into a third namespace, known by the MAC and ifIndex that it was last seen with.
+    y.ip("link del tap1");
+    x.ip(&format!("link set eth0 netns {}", y.name));
+    one_node_in(&ovs, &graph, "tap1", &y, "eth0");
+
+    // Whoever begins now knows it by what Neutron writes, when it has its name.
+    y.ip("link set eth0 down");
+    y.ip("link set eth0 name tap1");
+    one_node_in(&ovs, &graph, "tap1", &y, "tap1");
+    drop((discovery, topology));
+    x.ip("tuntap add tap1 mode tap");
+    let attached = "external_ids:attached-mac=02:00:00:00:77:01";
+    ovs.vsctl(&["set", "interface", "tap1", attached]);
+    let (graph, discovery, topology) = watch();
+    one_node_in_beside(&ovs, &graph, &y, "tap1", &x);
+    drop((discovery, topology));
+    // Without, by the descriptors of the switch's process, when no other has its name.
+    ovs.vsctl(&[
+        "remove",
+        "interface",
+        "tap1",
+        "external_ids",
+        "attached-mac",
+    ]);
+    let (graph, discovery, topology) = watch();
+    wait_until("nobody waits", || topology.counters().waiting == 0);
+    wait_until("neither of two is taken", || {
+        nodes_of(&ovs, &graph, "tap1").len() == 3
+    });
+    x.ip("link del tap1");
+    one_node_in(&ovs, &graph, "tap1", &y, "tap1");
+
+    // Back home, as the Type that it had shows, and away for good.
+    y.ip(&format!("link set tap1 netns {}", ovs.ns.name));
+    one_node_in(&ovs, &graph, "tap1", &ovs.ns, "tap1");
+    ovs.ns.ip(&format!("link set tap1 netns {}", x.name));
+    one_node_in(&ovs, &graph, "tap1", &x, "tap1");
+    drop(x);
+    let own = format!("ovsdb.{HOST}");
+    wait_until("a node of the database alone", || {
+        let nodes = nodes_of(&ovs, &graph, "tap1");
+        nodes.len() == 1 && *nodes[0].origin == *own
+    });
+    // What is another's has nothing of the port.
+    ovs.vsctl(&["del-port", "tap1"]);
+    wait_until("nothing", || {
+        let graph = graph.read();
+        let key = IndexKey::Str("tap1".into());
+        let mut nodes = 0;
+        let lookup = Lookup::Key("Name", &key);
+        let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |_, _| {
+            nodes += 1;
+            ControlFlow::Continue(())
+        });
+        nodes == 0
+    });
+    drop((discovery, topology));
+}
+
+fn start_with_pause(ovs: &Ovs, graph: &SharedGraph) -> OvsTopology {
+    start(ovs, graph, |config| {
+        config.settle = Duration::from_millis(500)
+    })
+}
+
+/// The same for `tap1`, when there is another tap of its name elsewhere, which stays without Open vSwitch's keys.
+#[track_caller]
+fn one_node_in_beside(ovs: &Ovs, graph: &SharedGraph, netns: &Net, called: &str, other: &Net) {
+    let inode = |node: &Node| node.metadata.get("NetNsInode").and_then(Value::as_int);
+    let so = || {
+        let nodes = nodes_of(ovs, graph, "tap1");
+        let (there, others): (Vec<_>, Vec<_>) =
+            (nodes.iter()).partition(|node| inode(node) == Some(netns.inode() as i64));
+        let has = |node: &Node| node.metadata.get("Ovs").is_some();
+        there.len() == 1
+            && name(there[0]) == called
+            && has(there[0])
+            && others.len() == 1
+            && inode(others[0]) == Some(other.inode() as i64)
+            && !has(others[0])
+    };
+    for _ in 0..1_500 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{:#?}", nodes_of(ovs, graph, "tap1"));
+}
+
+#[test]
+fn what_others_write_on_a_bridge_stays_when_ports_come_and_go() {
+    let ovs = Ovs::new();
+    let graph = graph();
+    let _topology = start(&ovs, &graph, |_| {});
+    let bridge = || of_type(&graph.read(), "ovsbridge").pop();
+    let captures = || bridge()?.lookup("Captures").map(|found| found.into_owned());
+    for round in 0..4 {
+        ovs.add_bridge("br0");
+        // As captures do it, at once when the node is there.
+        wait_until("a bridge", || bridge().is_some());
+        let id = bridge().unwrap().id.clone();
+        let written = Value::from(round);
+        let patch = skua_topology::Patch::Set("Captures".into(), written.clone());
+        graph.write().patch_node(&id, &[patch], now()).unwrap();
+        for port in ["in1", "in2", "in3"] {
+            let kind = ["--", "set", "interface", port, "type=internal"];
+            ovs.vsctl(&[&["add-port", "br0", port][..], &kind].concat());
+            assert_same(&ovs, &graph);
+            assert_eq!(captures(), Some(written.clone()), "after {port}");
+        }
+        ovs.vsctl(&["del-port", "in2"]);
+        ovs.vsctl(&[
+            "set",
+            "bridge",
+            "br0",
+            "other_config:hwaddr=02:00:00:00:00:01",
+        ]);
+        assert_same(&ovs, &graph);
+        assert_eq!(captures(), Some(written));
+        ovs.vsctl(&["del-br", "br0"]);
+        wait_until("no bridge", || bridge().is_none());
+    }
+}
+
 fn of_type_names(graph: &Graph, kind: &str) -> BTreeSet<String> {
     of_type(graph, kind).iter().map(|node| name(node)).collect()
 }

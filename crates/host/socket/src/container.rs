@@ -24,6 +24,10 @@ pub enum Runtime {
     BuildKit,
     /// LXC, LXD, Incus, Proxmox, libvirt-lxc.
     Lxc,
+    /// LXD, which has said so.
+    Lxd,
+    /// Incus, which has said so.
+    Incus,
     /// systemd-nspawn.
     Nspawn,
     /// A container, but the path does not say whose.
@@ -40,6 +44,8 @@ impl Runtime {
             Self::Podman => "podman",
             Self::BuildKit => "buildkit",
             Self::Lxc => "lxc",
+            Self::Lxd => "lxd",
+            Self::Incus => "incus",
             Self::Nspawn => "nspawn",
             Self::Unknown => "unknown",
         }

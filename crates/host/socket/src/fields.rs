@@ -49,8 +49,11 @@ pub const FIELDS: &[Field] = &[
     Field::new("process", String, "", NO_OWNER, "name of the process that owns it",
         |l| Value::nonempty(l.owner.process))
         .key("Name"),
-    Field::new("pid", Integer32, "", NO_OWNER, "its process identifier", |l| Value::nonzero(l.owner.pid.into()))
+    Field::new("pid", Integer32, "", NO_OWNER, "its process identifier on the host", |l| Value::nonzero(l.owner.pid.into()))
         .key("Pid"),
+    Field::new("ns_pid", Integer32, "", "the same, or not known", "its process identifier in its own PID namespace, as its container sees it",
+        |l| Value::nonzero(l.ns_pid.into()))
+        .key("NSPid"),
     Field::new("user", String, "", NO_OWNER, "its user, a number where there is no name", |l| l.owner.user_value())
         .key("User"),
     Field::new("executable", String, "", NO_OWNER, "path of its executable, or the last part of it",

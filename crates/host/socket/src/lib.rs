@@ -28,9 +28,10 @@ pub use container::{Runtime, container_of_cgroup};
 pub use join::{Joined, Measured, Peer, SocketIndex};
 pub use lives::Span;
 pub use owner::{Container, Owner, OwnerCounters, OwnerId, Owners, OwnersConfig, Pod};
+pub use process::Pids;
 pub use record::{ServiceSide, SocketLine, SocketRecord, conversation_owner};
 pub use renames::Renames;
-pub use runtime::{RuntimeConfig, RuntimeCounters};
+pub use runtime::{Instance, RuntimeConfig, RuntimeCounters};
 pub use service::{EdgeEnd, EdgeKey, ServiceNames, Services, Sums};
 pub use store::{FoundSocket, SocketCounts, SocketStore, SocketStoreConfig};
 pub use update::{

@@ -13,9 +13,9 @@ use skua_flow::{Numbered, Used};
 
 use crate::cgroup::{Cgroups, path_of_process};
 use crate::container::{CgroupPath, Found, Runtime, place};
-use crate::process::{Proc, ProcError, base_name, executable, name};
+use crate::process::{Pids, Proc, ProcError, ProcInfo, base_name, executable, name};
 use crate::renames::Renames;
-use crate::runtime::{Lookups, RuntimeConfig, RuntimeCounters};
+use crate::runtime::{Instance, Lookups, RuntimeConfig, RuntimeCounters};
 use crate::text::{Texts, shown, until_nul};
 use crate::update::Task;
 use crate::user::Users;
@@ -47,8 +47,10 @@ impl OwnerId {
 /// ([`Owners::shared`]). All text is safe to show: what could drive a terminal is escaped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
-    /// Process in the initial pid namespace; 0 of several.
+    /// Process in the initial PID namespace; 0 of several, and where that is not known.
     pub pid: u32,
+    /// The same process in its own PID namespace, where that is another number; 0 unknown.
+    pub ns_pid: u32,
     /// Its start, ns of CLOCK_BOOTTIME; 0 unknown.
     pub start_ns: u64,
     /// Its name: the first thread's, or the executable's where that one is cut. Empty where several
@@ -95,6 +97,8 @@ pub struct Container {
     pub name: Option<String>,
     /// Image that it was made from, when its runtime reported one.
     pub image: Option<String>,
+    /// Its settings, of LXD and Incus.
+    pub instance: Option<Box<Instance>>,
     /// Labels by name, when its runtime reported them; at most 64.
     pub labels: Vec<(String, String)>,
     /// Kubernetes pod.
@@ -125,6 +129,10 @@ impl Container {
             + text(&self.name)
             + text(&self.image)
             + text(&self.outer)
+            + self
+                .instance
+                .as_ref()
+                .map_or(0, |instance| instance.memory())
             + pod
             + labels
     }
@@ -160,6 +168,8 @@ pub struct OwnersConfig {
     pub passwd: PathBuf,
     /// Container runtimes to query for names.
     pub runtimes: RuntimeConfig,
+    /// Whose pids those of tasks are.
+    pub pids: Pids,
 }
 
 impl Default for OwnersConfig {
@@ -173,6 +183,7 @@ impl Default for OwnersConfig {
             mountinfo: "/proc/self/mountinfo".into(),
             passwd: "/etc/passwd".into(),
             runtimes: RuntimeConfig::default(),
+            pids: Pids::default(),
         }
     }
 }
@@ -360,7 +371,7 @@ impl Owners {
         }
     }
 
-    /// The owner of `task`. A new one is read from `/proc`, in at most four system calls, and never from
+    /// The owner of `task`. A new one is read from `/proc`, in a dozen system calls at most, and never from
     /// another process. None: the task is unknown (pid 0), or the limit was reached, which is counted.
     pub fn intern(&mut self, task: &Task) -> Option<OwnerId> {
         if task.pid == 0 {
@@ -559,8 +570,14 @@ impl Owners {
     }
 
     fn describe(&mut self, task: &Task, key: Key) -> Slot {
+        // Never a number of another namespace in the place of the host's.
+        let (pid, ns_pid) = match self.config.pids {
+            Pids::Host | Pids::Kernel => (task.pid, 0),
+            Pids::Proc => (0, task.pid),
+        };
         let mut owner = Owner {
-            pid: task.pid,
+            pid,
+            ns_pid,
             start_ns: task.start_ns,
             process: process_name(task),
             executable: None,
@@ -574,8 +591,11 @@ impl Owners {
         let mut path = self.cgroups.path(task.cgroup);
         // The process's own list says more where both versions are in use.
         let groups = path.is_none() || self.cgroups.is_mixed();
-        match self.proc.read(task.pid, task.start_ns, groups) {
+        match self.read_process(task, groups) {
             Ok(told) => {
+                if told.ns_pid != 0 {
+                    owner.ns_pid = told.ns_pid;
+                }
                 let listed = told.cgroup.as_deref().and_then(path_of_process);
                 path = listed.or(path);
                 if let Some(link) = told.executable {
@@ -609,6 +629,13 @@ impl Owners {
             }
         }
         slot
+    }
+
+    fn read_process(&self, task: &Task, groups: bool) -> Result<ProcInfo, ProcError> {
+        match self.config.pids {
+            Pids::Kernel => Err(ProcError::Gone),
+            Pids::Host | Pids::Proc => self.proc.read(task.pid, task.start_ns, groups),
+        }
     }
 
     /// Fills in what the path of the control group says.

@@ -10,6 +10,68 @@ use rustix::io::{Errno, read};
 /// Most that is read of one file in `/proc`: a dozen hierarchies' paths of 4 KiB each.
 const MOST: usize = 64 * 1024;
 
+/// Link of `ns/pid` in the initial PID namespace: `PROC_PID_INIT_INO` of the kernel, the same everywhere.
+const INITIAL: &[u8] = b"pid:[4026531836]";
+
+/// Whose numbers the pids of [`crate::Task`]s are, and whether `/proc` has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Pids {
+    /// The host's, as in `/proc`.
+    #[default]
+    Host,
+    /// The host's, from the kernel; `/proc` is of another PID namespace, where they mean other processes.
+    Kernel,
+    /// Those of `/proc`, which is of another PID namespace than the host's.
+    Proc,
+}
+
+impl Pids {
+    /// Of tasks that programs in the kernel report.
+    pub fn of_kernel() -> Self {
+        match is_of_host(Path::new("/proc")) {
+            true => Self::Host,
+            false => Self::Kernel,
+        }
+    }
+
+    /// Of tasks that were found in `/proc`.
+    pub fn of_proc() -> Self {
+        match is_of_host(Path::new("/proc")) {
+            true => Self::Host,
+            false => Self::Proc,
+        }
+    }
+}
+
+/// Whether a `/proc` has the numbers of the initial PID namespace.
+fn is_of_host(proc: &Path) -> bool {
+    let link = |process: &str| {
+        let path = proc.join(process).join("ns/pid");
+        Some(rustix::fs::readlink(path, Vec::new()).ok()?.into_bytes())
+    };
+    // Its first process is in the namespace that it shows; but that one may be closed to us.
+    match link("1").or_else(|| link("self")) {
+        Some(found) if found == INITIAL => true,
+        // We are elsewhere, and have another number here: this is an outer namespace's, the host's.
+        Some(_) if link("1").is_none() => std::fs::read(proc.join("self/status"))
+            .is_ok_and(|status| numbers(&status).is_some_and(|(count, _)| count > 1)),
+        Some(_) => false,
+        None => true,
+    }
+}
+
+/// How many numbers a process has, from the namespace of this `/proc` to its own, and the last.
+fn numbers(status: &[u8]) -> Option<(usize, u32)> {
+    let line = status
+        .split(|&byte| byte == b'\n')
+        .find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    let numbers = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    numbers.enumerate().last().and_then(|(at, number)| {
+        let number = number.parse().ok()?;
+        Some((at + 1, number))
+    })
+}
+
 /// Why `/proc` does not describe a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcError {
@@ -37,6 +99,8 @@ pub(crate) struct ProcInfo {
     pub(crate) executable: Option<Vec<u8>>,
     /// Content of `/proc/PID/cgroup`.
     pub(crate) cgroup: Option<Vec<u8>>,
+    /// Number in its own PID namespace; 0: the same as in `/proc`.
+    pub(crate) ns_pid: u32,
 }
 
 /// A `/proc` to read from.
@@ -86,7 +150,21 @@ impl Proc {
                 .ok()
                 .map(|link| link.into_bytes()),
             cgroup: groups.then(|| contents(&folder, "cgroup").ok()).flatten(),
+            ns_pid: ns_pid(&folder),
         })
+    }
+}
+
+/// Number of a process in its own PID namespace, if that is not the initial one and has another for it.
+fn ns_pid(folder: &OwnedFd) -> u32 {
+    let link = readlinkat(folder, "ns/pid", Vec::new());
+    if link.is_ok_and(|link| link.as_bytes() == INITIAL) {
+        return 0;
+    }
+    let status = contents(folder, "status").unwrap_or_default();
+    match numbers(&status) {
+        Some((count, number)) if count > 1 => number,
+        _ => 0,
     }
 }
 

@@ -181,6 +181,8 @@ pub struct SocketLine<'a> {
     pub owner: ConversationOwner<'a>,
     /// Path or name of the owner's executable, empty when not known.
     pub executable: &'a str,
+    /// The owner's number in its own PID namespace; 0: the same, or not known.
+    pub ns_pid: u32,
     /// Which side offers the service.
     pub service: Option<ServiceSide>,
 }

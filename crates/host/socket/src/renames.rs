@@ -27,12 +27,12 @@ impl Renames {
     }
 
     /// How many there were.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.count
     }
 
     /// Former and new names of all changes after the first `seen`, in their order.
-    pub(crate) fn since(&self, seen: u64) -> impl Iterator<Item = (&str, &str)> {
+    pub fn since(&self, seen: u64) -> impl Iterator<Item = (&str, &str)> {
         let new = usize::try_from(self.count.saturating_sub(seen)).unwrap_or(usize::MAX);
         let known = self.latest.len().saturating_sub(new);
         let latest = self.latest.iter().skip(known);

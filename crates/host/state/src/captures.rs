@@ -27,6 +27,8 @@ pub struct CaptureSet {
     pub packets: Option<Packets>,
     /// What happened to what it sends elsewhere, if it does.
     pub sent: Option<Arc<Sent>>,
+    /// If it is a file, whose flows are all in memory: times of its first and its last packet, ns since the Unix epoch.
+    pub file: Option<(u64, u64)>,
 }
 
 /// All captures that run on this host.

@@ -3,10 +3,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use skua_flow::{ConversationOwner, Finding, FlowLine, FlowRecord, Found, Query, Rate, View};
+use skua_flow::{
+    ConversationOwner, Finding, FlowLine, FlowRecord, Found, Query, Rate, Rates, View,
+};
 use skua_socket::Owner;
 
 use crate::{
+    filter::FlowFilter,
     place::{FlowPlace, interface_at},
     state::{Shared, State},
 };
@@ -20,8 +23,8 @@ pub struct FlowCopy {
     pub record: FlowRecord,
     /// How many points it is merged of.
     points: u32,
-    /// The last drain before.
-    drained_ns: u64,
+    /// What both sides send.
+    rates: Rates,
     /// Where it was captured.
     pub place: Arc<FlowPlace>,
     /// Owners of the sockets of `lo` and `hi`.
@@ -29,36 +32,48 @@ pub struct FlowCopy {
 }
 
 impl FlowCopy {
-    /// Copies a record of a state.
+    /// Copies the record at a place of a state.
+    pub fn at(state: &State, found: Found, record: &FlowRecord) -> Self {
+        Self {
+            rates: state.store.rates(found),
+            ..Self::of(state, record)
+        }
+    }
+
+    /// Copies a record of a state, without its rates.
     pub fn of(state: &State, record: &FlowRecord) -> Self {
         let sockets = state.sockets.as_ref();
         Self {
             record: *record,
             points: 1,
-            drained_ns: state.store.drained_ns(),
+            rates: Rates::default(),
             place: state.place_of(record).clone(),
             owners: sockets.map_or_else(Default::default, |s| s.keep_owners(record.owners)),
         }
     }
 
     /// The conversation of which these are the points, if a query asks for it.
-    pub fn merged<F: Fn(&FlowRecord) -> bool>(
-        query: &Query<F>,
-        points: &mut [Self],
-    ) -> Option<Self> {
-        let (at, merged) = query.merge(points.iter().map(|point| &point.record))?;
+    pub fn merged(query: &Query<FlowFilter>, points: &mut [Self]) -> Option<Self> {
+        let matching = points.iter().enumerate();
+        let matching = matching.filter(|(_, point)| query.filter.has_point_copy(point));
+        let (at, merged) = query.merge_matching(matching.map(|(at, point)| (at, &point.record)))?;
         let owners = [0, 1].map(|side| {
             let number = merged.record.owners[side];
             let known = points.iter().find(|p| p.record.owners[side] == number);
             known.and_then(|point| point.owners[side].clone())
         });
-        Some(Self {
+        let mut rates = Rates::default();
+        for point in points.iter().filter(|p| query.filter.has_point_copy(p)) {
+            rates.raise(point.rates);
+        }
+        let merged = Self {
             record: merged.record,
             points: merged.points,
-            drained_ns: points[at].drained_ns,
+            rates,
             place: points[at].place.clone(),
             owners,
-        })
+        };
+        query.filter.has_copy(&merged).then_some(merged)
     }
 
     /// What records show of both sides.
@@ -71,9 +86,9 @@ impl FlowCopy {
         })
     }
 
-    /// Its rate over the last interval.
+    /// Its rate.
     pub fn rate(&self) -> Rate {
-        self.record.rate_at(self.drained_ns)
+        self.rates.total()
     }
 
     /// Name of the interface, its index when it has none.
@@ -157,7 +172,7 @@ pub fn read_found(
         let state = shared.read();
         for found in some {
             let points = state.store.at(*found, view);
-            page.push(points.map(|(_, record)| FlowCopy::of(&state, record)));
+            page.push(points.map(|(found, record)| FlowCopy::at(&state, found, record)));
         }
         drop(state);
         page.drain(&mut each);
@@ -166,17 +181,18 @@ pub fn read_found(
 
 /// Where the conversations are that a query asks for, and how many there are, those beyond its limit included. The
 /// filter is asked under the lock, a page at a time: to copy each record costs more.
-pub fn find_flows<F: Fn(&FlowRecord) -> bool>(
-    shared: &Shared,
-    query: &Query<F>,
-) -> (Vec<Found>, usize) {
+pub fn find_flows(shared: &Shared, query: &Query<FlowFilter>) -> (Vec<Found>, usize) {
     let mut finding = Finding::new(query.sort, query.limit);
     let mut from = Some(0);
     while let Some(place) = from {
         let state = shared.read();
         let store = &state.store;
+        let here = query.having(|record: &FlowRecord| query.filter.has_point(&state, record));
+        let wanted = |merged: &FlowRecord, rates: &dyn Fn() -> Rates| {
+            query.filter.has(&state, merged, rates)
+        };
         for points in store.page(place, PAGE as u32, query.view) {
-            finding.add_wanted(query, points, store.drained_ns());
+            finding.add_wanted(&here, points, wanted, |found| store.rates(found));
         }
         from = store.after(place, PAGE as u32);
     }
@@ -219,10 +235,10 @@ mod tests {
         read_flows(
             &shared,
             View::Points,
-            |state, _, record| {
+            |state, found, record| {
                 copied.set(copied.get() + 1);
                 most.set(copied.get().max(most.get()));
-                FlowCopy::of(state, record)
+                FlowCopy::at(state, found, record)
             },
             |points| {
                 if copied.replace(0) > 0 {
@@ -237,7 +253,10 @@ mod tests {
             limit: 2,
             ..Query::all()
         }
-        .with_filter(|record| record.key.lo_port[1] != 1);
+        .having(FlowFilter {
+            packets: Some(Box::new(|record| record.key.lo_port[1] != 1)),
+            ..FlowFilter::default()
+        });
         let (found, all) = find_flows(&shared, &query);
         assert_eq!(all, 3 * PAGE + 1 - 3);
         let mut bytes = Vec::new();

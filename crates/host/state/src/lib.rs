@@ -4,6 +4,7 @@
 pub mod captures;
 pub mod copies;
 mod drain_lock;
+pub mod filter;
 mod place;
 pub mod sockets;
 mod state;

@@ -3,7 +3,7 @@
 use skua_flow::{ConversationOwner, FlowRecord, Ownership};
 use skua_probe::{ProbeError, SocketProbe, WatchedNamespace};
 use skua_socket::{
-    FoundSocket, HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, PairUpdate,
+    FoundSocket, HookStatus, Measured, Owner, OwnerId, Owners, OwnersConfig, PairUpdate, Pids,
     ServiceSide, SocketLine, SocketLosses, SocketRecord, SocketStore, SocketStoreConfig,
     SocketUpdate,
 };
@@ -37,7 +37,14 @@ impl Sockets {
         let aggregate = config.aggregate;
         Self {
             store: SocketStore::new(config),
-            owners: Owners::new(OwnersConfig::default()),
+            owners: Owners::new(OwnersConfig {
+                // sock_diag's are found in /proc.
+                pids: match fallback.is_empty() {
+                    true => Pids::of_kernel(),
+                    false => Pids::of_proc(),
+                },
+                ..OwnersConfig::default()
+            }),
             losses: SocketLosses::default(),
             hooks: probe.hooks(),
             probe: probe.describe(),
@@ -111,6 +118,11 @@ impl Sockets {
         self.owners.get(OwnerId::numbered(number?))
     }
 
+    /// Services that got another name after they were first met.
+    pub fn renames(&self) -> &skua_socket::Renames {
+        self.owners.renames()
+    }
+
     /// The owners of both sides of a conversation, for who uses them when this is let go of.
     pub fn keep_owners(&self, owners: [Option<NonZeroU32>; 2]) -> [Option<Arc<Owner>>; 2] {
         owners.map(|number| self.owners.keep(OwnerId::numbered(number?)))
@@ -161,6 +173,7 @@ impl SocketCopy {
             executable: owner
                 .and_then(|o| o.executable.as_deref())
                 .unwrap_or_default(),
+            ns_pid: owner.map_or(0, |o| o.ns_pid),
             service: self.service,
         }
     }

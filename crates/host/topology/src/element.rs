@@ -30,9 +30,14 @@ pub struct Node {
     /// Ms since the Unix epoch; none while it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<i64>,
-    /// 1 when created, one more with each update.
-    #[serde(default)]
+    /// 1 when created, if nothing else is given; one more with each update.
+    #[serde(default = "first")]
     pub revision: i64,
+}
+
+/// The revision that an element begins with.
+fn first() -> i64 {
+    1
 }
 
 impl Node {
@@ -46,7 +51,7 @@ impl Node {
             created_at: 0,
             updated_at: 0,
             deleted_at: None,
-            revision: 0,
+            revision: first(),
         }
     }
 

@@ -256,7 +256,7 @@ impl Graph {
         }
     }
 
-    /// Adds a node at `now` (ms since the Unix epoch). Its own times and revision stay if they are not 0.
+    /// Adds a node at `now` (ms since the Unix epoch). Its own times stay if they are not 0, and its revision.
     pub fn add_node(&mut self, node: Node, now: i64) -> Result<Arc<Node>, GraphError> {
         self.check_new_node(&node)?;
         let now = self.tick(now);
@@ -720,7 +720,7 @@ impl Graph {
         let kept = |time: i64| if time == 0 { now } else { time };
         element.created_at = kept(element.created_at);
         element.updated_at = kept(element.updated_at);
-        element.revision = element.revision.max(1);
+        element.revision = element.revision.max(0);
         element.deleted_at = None;
         let metadata = std::mem::take(&mut element.metadata);
         element.metadata = metadata.share(&Map::default(), &mut self.names);
@@ -746,7 +746,7 @@ impl Graph {
         let base = new.base_mut();
         base.metadata = metadata.share(before, &mut self.names);
         base.updated_at = now;
-        base.revision += 1;
+        base.revision = base.revision.saturating_add(1);
         let bytes = size_of::<T>() + before.bytes_beside(&base.metadata);
         Ok(Some((new, bytes)))
     }

@@ -248,10 +248,24 @@ impl Map {
         });
         match found[..] {
             [] => None,
-            [one] => Some(Cow::Borrowed(one)),
+            [one] if !self.passes_list(path) => Some(Cow::Borrowed(one)),
             _ => Some(Cow::Owned(Value::List(
                 found.into_iter().cloned().collect(),
             ))),
+        }
+    }
+
+    /// Whether a list lies on the way to `path`: an answer must not have another form when that has one element.
+    fn passes_list(&self, path: &str) -> bool {
+        if self.get(path).is_some() {
+            return false;
+        }
+        let mut dots = path.match_indices('.');
+        let first = dots.find_map(|(dot, _)| Some((dot, self.get(&path[..dot])?)));
+        match first {
+            Some((_, Value::List(_))) => true,
+            Some((dot, Value::Map(inner))) => inner.passes_list(&path[dot + 1..]),
+            _ => false,
         }
     }
 
@@ -565,7 +579,9 @@ mod tests {
             get("Captures.ID"),
             Some(["a", "b"].into_iter().map(Value::from).collect())
         );
-        assert_eq!(get("Captures.State"), Some("active".into()));
+        // Of one of them, too.
+        let state = Some(["active"].into_iter().map(Value::from).collect());
+        assert_eq!(get("Captures.State"), state);
         assert_eq!(get("Labels.app.kubernetes.io/name"), Some("web".into()));
         for missing in ["Metric.TxBytes", "Name.x", "IPV4.x", "", ".", "Captures."] {
             assert_eq!(get(missing), None, "{missing}");

@@ -92,23 +92,25 @@ impl FlowSet for Captured {
             }
         }
         drop(always);
-        let packets = self.set.packets.as_ref();
-        let shown = flows.iter().try_for_each(|(flow, _)| {
-            let FlowRecord {
-                key,
-                first_ns,
-                last_ns,
-                ..
-            } = &flow.record;
-            let count =
-                |packets: &skua_probe::Packets| packets.count_of_flow(key, *first_ns, *last_ns);
-            show(flow, packets.map_or(0, count), visit)
-        });
+        let shown = flows
+            .iter()
+            .try_for_each(|(flow, _)| show(flow, self.raw_packet_count(&flow.record), visit));
         next.filter(|_| shown.is_continue())
     }
 
     fn owns(&self, place: &FlowPlace) -> bool {
         *place.capture == *self.set.id.to_string()
+    }
+
+    fn whole(&self) -> Option<(u64, u64)> {
+        self.set.file
+    }
+
+    fn raw_packet_count(&self, record: &FlowRecord) -> usize {
+        let packets = self.set.packets.as_ref();
+        packets.map_or(0, |packets| {
+            packets.count_of_flow(&record.key, record.first_ns, record.last_ns)
+        })
     }
 
     fn raw_packets(&self, record: &FlowRecord) -> Vec<RawPacket> {

@@ -43,8 +43,6 @@ const ONLY_HERE: &[&str] = &[
     "CaptureID",
     "Host",
     "Link.Protocol",
-    "Link.A",
-    "Link.B",
     "Network.Protocol",
     "Transport.Protocol",
     "Metric.Start",
@@ -55,8 +53,6 @@ const ONLY_HERE: &[&str] = &[
     "LastUpdateMetric.BABytes",
     "LastUpdateMetric.Start",
     "LastUpdateMetric.Last",
-    "TCPMetric.ABSynStart",
-    "TCPMetric.BASynStart",
     "RawPacketsCaptured",
     "StartNs",
 ];
@@ -170,14 +166,9 @@ fn address(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
         .is_some_and(|ip| visit(Leaf::Ip(ip)))
 }
 
-/// Flows with IP are distinguished without their MAC addresses, which may change on the way.
 fn mac(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
-    let key = &f.record.key;
-    let (address, _) = side.of([f.record.a(), f.record.b()]);
-    let mac = address.last_chunk::<6>();
-    key.ethernet()
-        && key.network() == Network::None
-        && mac.is_some_and(|mac| visit(Leaf::Mac(*mac)))
+    side.of(f.record.macs())
+        .is_some_and(|mac| visit(Leaf::Mac(mac)))
 }
 
 fn port(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
@@ -198,24 +189,24 @@ fn either(
     [A, B].into_iter().any(|side| show(&party(f, side), visit))
 }
 
+/// The same of what files say of both addresses.
+fn of_address(
+    f: &FlowView<'_>,
+    visit: &mut Visit<'_>,
+    show: fn(&skua_networks::Known, &mut Visit<'_>) -> bool,
+) -> bool {
+    let addresses = [f.record.a(), f.record.b()];
+    let mut known = addresses
+        .into_iter()
+        .filter_map(|(address, _)| f.record.key.ip(address))
+        .map(skua_networks::of);
+    known.any(|known| show(&known, visit))
+}
+
 fn user(party: &ConversationOwner<'_>, visit: &mut Visit<'_>) -> bool {
     match (party.user, party.uid) {
         ("", Some(uid)) => written(visit, format_args!("{uid}")),
         (name, _) => text(visit, name),
-    }
-}
-
-/// Time of a side's SYN: that of the opener began the conversation, the other's is known by how long it
-/// took.
-fn syn(f: &FlowView<'_>, visit: &mut Visit<'_>, side: Side) -> bool {
-    let (record, tcp) = (f.record, &f.record.tcp);
-    let Some(a_opened) = record.a_opened().filter(|_| record.key.proto == 6) else {
-        return false;
-    };
-    match (a_opened == matches!(side, A), tcp.server_rtt_ns) {
-        (true, _) => ms(visit, record.first_ns),
-        (false, 0) => false,
-        (false, rtt) => ms(visit, record.first_ns.saturating_add(rtt)),
     }
 }
 
@@ -252,18 +243,28 @@ fn icmp_type(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
     visit(Leaf::Str(name))
 }
 
-/// How a flow ended, as Skydive numbers it: not, timeout, FIN, RST.
+/// How a flow ended, as Skydive numbers it: not, timeout, FIN, RST. By what TCP says, as soon as it does: a capture or a file
+/// may end before the flow leaves the table.
 fn finish(f: &FlowView<'_>) -> u64 {
-    match f.record.end {
-        None | Some(EndReason::Evicted | EndReason::Shutdown) => 0,
-        Some(EndReason::Idle) => 1,
-        Some(EndReason::Closed) if f.record.tcp_state() == Some(TcpState::Reset) => 3,
-        Some(EndReason::Closed) => 2,
+    match (f.record.tcp_state(), f.record.end) {
+        (Some(TcpState::Reset), _) => 3,
+        (Some(TcpState::Closed), _) | (_, Some(EndReason::Closed)) => 2,
+        (_, Some(EndReason::Idle)) => 1,
+        (_, None | Some(EndReason::Evicted | EndReason::Shutdown)) => 0,
     }
 }
 
-/// The name of the innermost layer.
+/// What UDP carries, or the name of the innermost layer.
 fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
+    let named = match f.record.carries.tunnel() {
+        None => skua_flow::application(&f.record.key),
+        // Of type I nothing of ERSPAN is in the packet: it is GRE, as Skydive has it.
+        Some(skua_flow::Tunnel::Erspan) => Some("GRE"),
+        Some(_) => None,
+    };
+    if let Some(name) = named {
+        return visit(Leaf::Str(name));
+    }
     written_layers(f, &mut |leaf| match leaf {
         Leaf::Str(path) => path
             .rsplit('/')
@@ -274,7 +275,7 @@ fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
 }
 
 fn written_layers(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
-    written(visit, format_args!("{}", skua_flow::Layers(&f.record.key)))
+    written(visit, format_args!("{}", skua_flow::Layers(f.record)))
 }
 
 /// How a field is shown, none when there is no such field.
@@ -299,8 +300,14 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
         "Link.A" => |f, v| mac(f, v, A),
         "Link.B" => |f, v| mac(f, v, B),
         "Link.ID" => |f, v| {
-            let vlan = f.record.key.vlan_ids().next();
-            vlan.is_some_and(|vlan| int(v, vlan.into()))
+            // The outermost in the lowest bits.
+            let mut shift = 0;
+            let id = f.record.vlan_ids().fold(0, |id, vlan| {
+                let place = u64::from(vlan) << shift;
+                shift += 12;
+                id | place
+            });
+            shift > 0 && int(v, id)
         },
         "Network.Protocol" => |f, v| match f.record.key.network() {
             Network::None => false,
@@ -325,14 +332,19 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
             ms(v, record.updated_ns.saturating_sub(record.interval.ns))
         },
         "LastUpdateMetric.Last" => |f, v| ms(v, f.record.updated_ns),
-        "TCPMetric.ABSynStart" => |f, v| syn(f, v, A),
-        "TCPMetric.BASynStart" => |f, v| syn(f, v, B),
         "Process" => |f, v| either(f, v, |p, v| text(v, p.process)),
         "PID" => |f, v| either(f, v, |p, v| counted(v, p.pid.into())),
         "User" => |f, v| either(f, v, user),
         "Container" => |f, v| either(f, v, |p, v| text(v, p.container)),
         "Pod" => |f, v| either(f, v, |p, v| text(v, p.pod)),
         "Unit" => |f, v| either(f, v, |p, v| text(v, p.unit)),
+        "Country" => |f, v| of_address(f, v, |known, v| text(v, known.country)),
+        "ASN" => |f, v| {
+            of_address(f, v, |known, v| {
+                known.asn.is_some_and(|asn| int(v, asn.into()))
+            })
+        },
+        "Organization" => |f, v| of_address(f, v, |known, v| text(v, known.organization)),
         "Service.Side" => |f, v| {
             f.record.service.is_some_and(|service| {
                 let a = service.lo == f.record.lo_first;
@@ -374,6 +386,7 @@ mod tests {
                 server_rtt_ns: 2_000_000,
                 client_rtt_ns: 1_000_000,
                 lo_opened: Some(false),
+                syn_ns: [1_000_002_000_000, 1_000_000_000_000],
                 ..TcpUpdate::default()
             },
             ..FlowUpdate::default()
@@ -469,7 +482,8 @@ mod tests {
             assert_eq!(get("LastUpdateMetric.ABBytes"), 200.into());
             assert_eq!(get("LastUpdateMetric.Start"), 993_000.into());
             assert_eq!(get("LastUpdateMetric.Last"), 1_003_000.into());
-            assert_eq!(get("Metric.RTT"), 3_000_000.into());
+            assert_eq!(get("Metric.RTT"), 2_000_000.into());
+            assert_eq!(get("TCPMetric.HandshakeRTT"), 3_000_000.into());
             assert_eq!(get("TCPMetric.ABSynStart"), 1_000_000.into());
             assert_eq!(get("TCPMetric.BASynStart"), 1_000_002.into());
             assert_eq!(get("LayersPath"), "Ethernet/IPv4/TCP".into());
@@ -479,6 +493,38 @@ mod tests {
             assert_eq!(flow.get("ParentUUID"), None);
             assert_eq!(flow.get("ICMP"), None);
             assert!(flow.has("TCPMetric") && !flow.has("CaptureID"));
+        });
+    }
+
+    #[test]
+    fn what_udp_carries_is_named_by_its_port() {
+        let mut update = update(tcp());
+        for (proto, port, name) in [
+            (17, 53, "DNS"),
+            (17, 6343, "SFlow"),
+            (17, 54, "UDP"),
+            (6, 53, "TCP"),
+        ] {
+            update.key.proto = proto;
+            update.key.hi_port = u16::to_be_bytes(port);
+            with(&update, |flow| {
+                assert_eq!(flow.get("Application"), Some(name.into()), "{port}");
+            });
+        }
+    }
+
+    #[test]
+    fn flows_of_ip_have_the_addresses_and_all_tags_of_their_link() {
+        let mut update = update(tcp());
+        update.link.macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+        update.key.vlan = [skua_flow::VLAN_PRESENT | 5, skua_flow::VLAN_PRESENT | 6];
+        update.link.inner_tags = [skua_flow::VLAN_PRESENT | 7, 0];
+        with(&update, |flow| {
+            let get = |key: &str| flow.get(key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(get("Link.A"), "02:00:00:00:00:02".into());
+            assert_eq!(get("Link.B"), "02:00:00:00:00:01".into());
+            assert_eq!(get("Link.ID"), (7 << 24 | 6 << 12 | 5).into());
+            assert_eq!(get("Link.Protocol"), "ETHERNET".into());
         });
     }
 
@@ -513,7 +559,110 @@ mod tests {
             lo_port: [0, 80],
             ..plain
         };
-        assert_ne!(get(plain, "TrackingID"), get(other, "TrackingID"));
-        assert_eq!(get(plain, "L3TrackingID"), get(other, "L3TrackingID"));
+        for id in ["TrackingID", "L3TrackingID"] {
+            assert_eq!(get(plain, id), get(elsewhere, id), "{id}");
+            assert_ne!(get(plain, id), get(other, id), "{id}");
+        }
+        let echo = |id| FlowKey {
+            lo_port: [8, 0],
+            hi_port: [8, 0],
+            proto: 1,
+            detail: id,
+            ..plain
+        };
+        assert_ne!(get(echo(1), "L3TrackingID"), get(echo(2), "L3TrackingID"));
+        let arp = FlowKey {
+            kind: skua_flow::KIND_ETHERNET,
+            proto: 0,
+            detail: 0x806,
+            ..plain
+        };
+        with(&update(arp), |flow| {
+            assert!(!flow.has("L3TrackingID") && flow.has("TrackingID"))
+        });
+    }
+
+    /// Fields of Skydive's flows (`flow.proto`), and whether queries have them here.
+    const OF_SKYDIVE: &[(&str, bool)] = &[
+        ("UUID", true),
+        ("LayersPath", true),
+        ("Application", true),
+        ("Link.Protocol", true),
+        ("Link.A", true),
+        ("Link.B", true),
+        ("Link.ID", true),
+        ("Network.Protocol", true),
+        ("Network.A", true),
+        ("Network.B", true),
+        ("Network.ID", true),
+        ("Transport.Protocol", true),
+        ("Transport.A", true),
+        ("Transport.B", true),
+        ("Transport.ID", false),
+        ("ICMP.Type", true),
+        ("ICMP.Code", true),
+        ("ICMP.ID", true),
+        ("DHCPv4", false),
+        ("DNS", false),
+        ("VRRPv2", false),
+        ("LastUpdateMetric.ABPackets", true),
+        ("LastUpdateMetric.ABBytes", true),
+        ("LastUpdateMetric.BAPackets", true),
+        ("LastUpdateMetric.BABytes", true),
+        ("LastUpdateMetric.Start", true),
+        ("LastUpdateMetric.Last", true),
+        ("LastUpdateMetric.RTT", false),
+        ("Metric.ABPackets", true),
+        ("Metric.ABBytes", true),
+        ("Metric.BAPackets", true),
+        ("Metric.BABytes", true),
+        ("Metric.Start", true),
+        ("Metric.Last", true),
+        ("Metric.RTT", true),
+        ("TCPMetric.ABSynStart", true),
+        ("TCPMetric.BASynStart", true),
+        ("TCPMetric.ABSynTTL", true),
+        ("TCPMetric.ABFinStart", true),
+        ("TCPMetric.ABRstStart", true),
+        ("TCPMetric.ABSegmentOutOfOrder", true),
+        ("TCPMetric.BASegmentOutOfOrder", true),
+        ("TCPMetric.ABSegmentSkipped", true),
+        ("TCPMetric.ABSegmentSkippedBytes", true),
+        ("TCPMetric.ABPackets", false),
+        ("TCPMetric.ABBytes", false),
+        ("TCPMetric.ABSawStart", false),
+        ("TCPMetric.ABSawEnd", false),
+        ("IPMetric.Fragments", true),
+        ("IPMetric.FragmentErrors", false),
+        ("Start", true),
+        ("Last", true),
+        ("TrackingID", true),
+        ("L3TrackingID", true),
+        ("ParentUUID", true),
+        ("NodeTID", true),
+        ("CaptureID", true),
+        ("LastRawPackets", false),
+        ("RawPacketsCaptured", true),
+        ("FinishType", true),
+    ];
+
+    #[test]
+    fn the_page_says_of_each_field_of_skydive_whether_it_is_here() {
+        let page = include_str!("../../../../docs/gremlin.md");
+        let (_, table) = page.split_once("### Fields of flows").unwrap();
+        let table = table.split("\n## ").next().unwrap();
+        for (field, here) in OF_SKYDIVE {
+            assert_eq!(getter(field).is_some(), *here, "{field}");
+            let row = table.lines().find(|line| {
+                let first = line.split('|').nth(1).unwrap_or_default();
+                first.split('`').any(|name| name == *field)
+            });
+            let row = row.unwrap_or_else(|| panic!("{field} is not in the table"));
+            assert_eq!(
+                row.split('|').nth(2).map(str::trim) != Some("absent"),
+                *here,
+                "{row}"
+            );
+        }
     }
 }

@@ -88,8 +88,16 @@ impl Record for FlowView<'_> {
     }
 
     fn keys(&self, add: &mut dyn FnMut(&str)) {
+        // Those of one map follow one another.
+        let mut last = "";
         for key in field::KEYS.iter() {
             if self.leaves(key, &mut |_| true) {
+                if let Some((map, _)) = key.split_once('.')
+                    && map != last
+                {
+                    last = map;
+                    add(map);
+                }
                 add(key);
             }
         }

@@ -15,6 +15,6 @@ pub use ask::Querier;
 pub use captured::{Always, Captured};
 pub use filters::PcapFilters;
 pub use flow::{FlowView, KeptFlow};
-pub use sockets::KnownSockets;
+pub use sockets::{KnownSockets, metadata_of};
 pub use source::{FlowPast, FlowSet, Flows, SHOWN, VisitCaptured, VisitChange};
 pub use wanted::Wanted;

@@ -202,6 +202,48 @@ impl SocketSource for KnownSockets {
     }
 }
 
+/// Keys of sockets in metadata: those that Skydive has, which do not change while a socket is open but for its state.
+const IN_METADATA: [&str; 9] = [
+    "Protocol",
+    "State",
+    "LocalAddress",
+    "LocalPort",
+    "RemoteAddress",
+    "RemotePort",
+    "Name",
+    "Process",
+    "Pid",
+];
+/// Sockets at most that metadata has.
+const MOST_IN_METADATA: usize = 4_096;
+
+/// The open sockets of a network namespace as metadata of its node, in one order.
+pub fn metadata_of(known: &Sockets, netns: u64) -> Value {
+    let mut found = Vec::new();
+    let read = |read: &mut dyn FnMut(&Sockets)| read(known);
+    sockets::read_all(&read, true, |_, socket| {
+        let record = &socket.record;
+        let open = record.end.is_none() && u64::from(record.netns) == netns;
+        if open && found.len() < MOST_IN_METADATA {
+            found.push((
+                protocol(record),
+                record.local,
+                record.peer(),
+                shown(&socket),
+            ));
+        }
+    });
+    found.sort_by(|a, b| (&a.0, a.1, a.2).cmp(&(&b.0, b.1, b.2)));
+    let kept = |socket: &Value| {
+        let entries = socket.as_map().into_iter().flat_map(Map::iter);
+        let entries = entries.filter(|(key, _)| IN_METADATA.contains(&&***key));
+        Value::from(Map::new(
+            entries.map(|(k, v)| (k.clone(), v.clone())).collect(),
+        ))
+    };
+    found.iter().map(|(.., socket)| kept(socket)).collect()
+}
+
 fn protocol(record: &SocketRecord) -> String {
     record.protocol.name().to_ascii_uppercase()
 }

@@ -42,6 +42,16 @@ pub trait FlowSet: Send + Sync {
 
     /// The packets that are kept of a flow, by position.
     fn raw_packets(&self, record: &FlowSums) -> Vec<RawPacket>;
+
+    /// How many that are.
+    fn raw_packet_count(&self, record: &FlowSums) -> usize {
+        self.raw_packets(record).len()
+    }
+
+    /// From when until when (ns since the Unix epoch) all flows that there ever were are in it, if that is so.
+    fn whole(&self) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// Takes what was added to a flow: the record after it, from when until when (ns since the Unix epoch),
@@ -95,6 +105,11 @@ fn ns(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1_000_000)
 }
 
+/// Ms since the Unix epoch.
+fn ms(ns: u64) -> i64 {
+    (ns / 1_000_000) as i64
+}
+
 /// Changes of a flow in one answer at most.
 const CHANGES: usize = 100_000;
 
@@ -142,7 +157,6 @@ impl Flows {
     }
 
     fn shown(&self, flow: &FlowView<'_>, time: FlowTime) -> bool {
-        let ms = |ns: u64| (ns / 1_000_000) as i64;
         let record = flow.record;
         match time {
             None => record.end.is_none() || ms(record.last_ns) >= self.now - SHOWN,
@@ -188,6 +202,14 @@ impl CapturedThen {
     }
 }
 
+impl Flows {
+    /// Packets that are kept of a flow.
+    fn raw_packet_count(&self, flow: &FlowView<'_>) -> usize {
+        let set = self.sets.iter().find(|set| set.owns(flow.place));
+        set.map_or(0, |set| set.raw_packet_count(flow.record))
+    }
+}
+
 impl FlowSource for Flows {
     fn flows(
         &self,
@@ -208,23 +230,41 @@ impl FlowSource for Flows {
                 true => CapturedThen::default(),
                 false => CapturedThen::read(&**past, from, to),
             };
-            past.scan(from, to, &wanted, &mut |flow| match self
-                .is_refined(flow, || captured.has(flow))
-            {
-                true => ControlFlow::Continue(()),
-                false => visit(flow),
+            past.scan(from, to, &wanted, &mut |flow| {
+                if self.is_refined(flow, || captured.has(flow)) {
+                    return ControlFlow::Continue(());
+                }
+                // The history has no packets, but a capture that still runs may have those of the flow.
+                let raw_packets = match flow.place.capture.is_empty() {
+                    true => 0,
+                    false => self.raw_packet_count(flow),
+                };
+                visit(&FlowView {
+                    raw_packets,
+                    ..*flow
+                })
             });
             return Ok(());
         }
-        if let Some((_, to)) = time
+        // Of a time before, only those sets can answer that have all flows of it.
+        let (mut sets, mut time): (Vec<_>, _) = (self.sets.iter().collect(), time);
+        if let Some((from, to)) = time
             && to < self.now - NOW
         {
-            return Err(SourceError(
-                "flows of the past are not kept: set history.directory; those up to now can be asked for"
-                    .into(),
-            ));
+            let from = if from == to { to - STILL } else { from };
+            time = Some((from, to));
+            sets.retain(|set| {
+                let whole = set.whole();
+                whole.is_some_and(|(first, last)| ms(first) <= to && ms(last) >= from)
+            });
+            if sets.is_empty() {
+                return Err(SourceError(
+                    "flows of the past are not kept: set history.directory; those up to now can be asked for"
+                        .into(),
+                ));
+            }
         }
-        for set in &self.sets {
+        for set in sets {
             let (mut from, mut ended) = (Some(0), false);
             while let Some(next) = from {
                 from = set.scan(next, PART, &wanted, &mut |flow| {
@@ -342,6 +382,52 @@ mod tests {
                 })
             });
         }
+    }
+
+    /// As a capture that runs and keeps packets.
+    struct Keeping(Set, usize);
+
+    impl FlowSet for Keeping {
+        fn scan(
+            &self,
+            from: u32,
+            places: u32,
+            wanted: &Wanted,
+            visit: &mut dyn FnMut(&FlowView<'_>) -> ControlFlow<()>,
+        ) -> Option<u32> {
+            FlowSet::scan(&self.0, from, places, wanted, visit)
+        }
+
+        fn owns(&self, place: &FlowPlace) -> bool {
+            self.0.0.iter().any(|seen| *seen.1 == *place)
+        }
+
+        fn raw_packets(&self, _: &FlowSums) -> Vec<RawPacket> {
+            let packet = RawPacket {
+                timestamp: 100_000,
+                time_ns: 100 * SECOND,
+                index: 0,
+                length: 60,
+                data: Arc::new([0; 60]),
+                link_type: 1,
+            };
+            vec![packet; self.1]
+        }
+    }
+
+    #[test]
+    fn flows_of_the_past_have_the_packets_that_a_capture_keeps() {
+        let captured = || Set(vec![seen("eth0", "c", 100)]);
+        let sets: Vec<Arc<dyn FlowSet>> = vec![Arc::new(Keeping(captured(), 3))];
+        let flows = Flows::new(sets, Some(Arc::new(captured())), 102_000);
+        let mut kept = Vec::new();
+        flows
+            .flows(FlowLookup::All, Some((0, 102_000)), &mut |flow| {
+                kept.push(flow.get("RawPacketsCaptured"));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(kept, [Some(3.into())]);
     }
 
     impl FlowSet for Set {

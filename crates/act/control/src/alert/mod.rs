@@ -169,7 +169,8 @@ impl Alert {
 }
 
 fn span(text: &str, what: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    // Go's durations may have a sign.
+    match humantime::parse_duration(text.strip_prefix('+').unwrap_or(text)) {
         Ok(span) if span <= LONGEST => Ok(span),
         Ok(_) => Err(format!("{what}: \"{text}\" is longer than a year")),
         Err(error) => Err(format!("{what}: {error}; write it like 30s")),

@@ -1,9 +1,9 @@
 //! Asks the queries of alerts when they are due.
 
-use super::{Alert, AlertEvent, Trigger, event, watch::Watch};
+use super::{Alert, AlertEvent, AlertTurn, Trigger, event, watch::Watch};
 use crate::resource::Resource as _;
 use serde::Serialize;
-use skua_query::Limits;
+use skua_query::{Answer, Limits};
 use skua_sources::Querier;
 use std::{
     collections::BTreeMap,
@@ -46,6 +46,8 @@ struct Watched {
     watch: Watch,
     /// Time of the next evaluation at the latest.
     due: Duration,
+    /// The values that it has fired with.
+    values: Option<Vec<skua_topology::Value>>,
     status: AlertStatus,
 }
 
@@ -89,6 +91,7 @@ impl Rounds {
                 hold,
                 watch: Watch::default(),
                 due: now,
+                values: None,
                 status: AlertStatus {
                     state: Watch::default().name(),
                     ..AlertStatus::default()
@@ -155,13 +158,17 @@ impl Watched {
         };
         let value = event::value(&answer);
         let turn = self.watch.step(self.alert.reached(value), now, self.hold);
+        let turn = turn.or_else(|| self.anew(&answer).then_some(AlertTurn::Fired));
+        if let (Some(AlertTurn::Fired), Answer::Values(values)) = (turn, &answer) {
+            self.values = Some(values.clone());
+        }
         if let Some(due) = self.watch.due(self.hold) {
             self.due = self.due.min(due);
         }
         self.status.error = None;
         self.status.value = Some(value);
         self.status.state = self.watch.name();
-        if turn == Some(super::AlertTurn::Fired) {
+        if turn == Some(AlertTurn::Fired) {
             self.status.fired += 1;
             self.status.last_fired = Some(time);
         }
@@ -170,13 +177,25 @@ impl Watched {
             (self.alert.clone(), event)
         }))
     }
+
+    /// Whether it fires again: it asks for values as Skydive's alerts do, without threshold and hold
+    /// time, and has fired with others.
+    fn anew(&self, answer: &Answer) -> bool {
+        let plain = self.alert.threshold.is_none() && self.hold.is_zero();
+        match (answer, &self.values) {
+            (Answer::Values(values), Some(before)) => {
+                plain && self.watch == Watch::Firing && values != before
+            }
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::alert::{AlertTurn, Operator};
+    use crate::alert::Operator;
     use skua_topology::{Config, Node, SharedGraph};
 
     fn add(graph: &SharedGraph, name: &str) {
@@ -284,6 +303,29 @@ mod tests {
         // Without a threshold a count of 0 is nothing.
         let mut lab = Lab::new(&[&alert("G.V().Count()", "graph", "")]);
         assert_eq!(lab.turns(0, true), []);
+    }
+
+    #[test]
+    fn values_that_change_fire_anew_unless_a_threshold_or_hold_time_is_given() {
+        let plain = alert("G.V().Values('Name')", "graph", "");
+        let count = alert("G.V().Count()", "graph", "");
+        let held = alert("G.V().Values('Name')", "graph", "1s");
+        let mut lab = Lab::new(&[&plain, &count, &held]);
+        let fired = |round: Round| {
+            let fired = round
+                .events
+                .into_iter()
+                .map(|(alert, event)| (alert.uuid, event.reason_data));
+            fired.collect::<BTreeMap<_, _>>()
+        };
+        add(&lab.graph, "a");
+        assert_eq!(fired(lab.round(0, true)).len(), 2);
+        assert_eq!(fired(lab.round(2, true)).len(), 1, "the one that is held");
+        add(&lab.graph, "b");
+        let again = fired(lab.round(3, true));
+        assert_eq!(again.keys().collect::<Vec<_>>(), [&plain.uuid]);
+        assert_eq!(again[&plain.uuid].as_array().unwrap().len(), 2);
+        assert_eq!(fired(lab.round(4, true)).len(), 0, "they are the same");
     }
 
     #[test]

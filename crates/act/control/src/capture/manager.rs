@@ -1,7 +1,7 @@
 //! Captures follow their queries: a thread finds the nodes again whenever the graph changes.
 
 use super::{
-    Capture,
+    Capture, CaptureType,
     point::{NodePoint, is_same_site, point},
 };
 use crate::resource::{Resource as _, ResourceError, Resources};
@@ -31,6 +31,9 @@ const SHARE: u32 = 10;
 
 /// Time without a change until the states are read again.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The same while a capture begins, at least: a part of the time that it has had.
+const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Events that wait; when more come, a round follows all the same.
 const EVENTS: usize = 1_024;
@@ -101,6 +104,8 @@ struct Run {
     capture: Capture,
     running: Option<Box<dyn Running>>,
     points: Vec<NodePoint>,
+    /// When it was last started or given other nodes.
+    begun: Option<Instant>,
     status: CaptureStatus,
 }
 
@@ -166,7 +171,47 @@ impl CaptureManager {
     }
 
     /// Makes a capture.
-    pub fn create(&self, mut capture: Capture) -> Result<Capture, CaptureError> {
+    pub fn create(&self, capture: Capture) -> Result<Capture, CaptureError> {
+        let capture = self.prepare(capture)?;
+        let capture = self.inner.captures.add(capture)?;
+        self.inner.reconcile();
+        self.inner.notify();
+        Ok(capture)
+    }
+
+    /// Makes captures that the configuration declares: none twice, and none for which there is one that does the same.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first that is wrong, and why; then none is made.
+    pub fn declare(&self, captures: Vec<Capture>) -> Result<(), (usize, CaptureError)> {
+        let mut new: Vec<Capture> = Vec::new();
+        let kept = self.inner.captures.all();
+        for (at, capture) in captures.into_iter().enumerate() {
+            let mut capture = self.prepare(capture).map_err(|error| (at, error))?;
+            let same = |other: &Capture| other.is_same(&capture);
+            if let Some(known) = kept.iter().find(|other| same(other)) {
+                tracing::info!(capture = %known.uuid, "the configuration declares a capture that is there already");
+                continue;
+            }
+            if new.iter().any(same) {
+                continue;
+            }
+            capture.declared = true;
+            capture.uuid = capture.declared_id();
+            new.push(capture);
+        }
+        let made = new.len();
+        self.inner
+            .captures
+            .put_all(new)
+            .map_err(|error| (made.saturating_sub(1), error.into()))?;
+        self.inner.notify();
+        Ok(())
+    }
+
+    /// Checks one, and fills in what is left out.
+    fn prepare(&self, mut capture: Capture) -> Result<Capture, CaptureError> {
         check(&capture).map_err(CaptureError::Wrong)?;
         capture.sampling_rate = capture.sampling_rate.max(1);
         "L3".clone_into(&mut capture.layer_key_mode);
@@ -175,9 +220,6 @@ impl CaptureManager {
             .check(&capture)
             .map_err(CaptureError::Wrong)?;
         capture.create_time = unix_ms();
-        let capture = self.inner.captures.add(capture)?;
-        self.inner.reconcile();
-        self.inner.notify();
         Ok(capture)
     }
 
@@ -242,10 +284,10 @@ fn check(capture: &Capture) -> Result<(), String> {
         drop(PcapFilters.compile(&capture.bpf_filter, 1)?);
     }
     if capture.reassemble_tcp {
-        return Err("ReassembleTCP: nothing is read of streams".into());
+        return Err("ReassembleTCP (--reassemble-tcp): Skua does not read what TCP carries; create the capture without it".into());
     }
     if capture.extra_layers != 0 {
-        return Err("ExtraLayers: no layers behind the transport are read".into());
+        return Err("ExtraLayers (--extra-layer): Skua reads no layer behind the transport; create the capture without it".into());
     }
     if !(-1..=10).contains(&capture.raw_packet_limit) {
         return Err("RawPacketLimit: -1 to 10 packets of each flow".into());
@@ -282,8 +324,9 @@ impl Inner {
             let events = self.graph.write().subscribe(EVENTS);
             while !self.stop.load(Ordering::Acquire) && !self.captures.is_empty() {
                 let began = Instant::now();
-                self.reconcile();
-                std::thread::sleep((began.elapsed() * SHARE).max(SETTLE));
+                let patience = self.reconcile();
+                let settle = SETTLE.min(patience);
+                std::thread::sleep((began.elapsed() * SHARE).max(settle));
                 // The next round sees what came meanwhile; our own changes of nodes are among it.
                 let mut came = false;
                 while events.try_next().is_some() {
@@ -291,7 +334,7 @@ impl Inner {
                 }
                 if !came {
                     // States change without events.
-                    let _ = events.next(PATIENCE);
+                    let _ = events.next(patience);
                 }
             }
             self.reconcile();
@@ -301,8 +344,9 @@ impl Inner {
         self.annotate_nodes(&mut state);
     }
 
-    /// Starts, changes and ends captures as the graph and the list of captures are now.
-    fn reconcile(&self) {
+    /// Starts, changes and ends captures as the graph and the list of captures are now. Returns after what time
+    /// without a change their states are to be read again.
+    fn reconcile(&self) -> Duration {
         let (_, _) = self.captures.expire(unix_ms());
         let captures = self.captures.all();
         let mut state = self.state();
@@ -312,12 +356,20 @@ impl Inner {
             let run = state.runs.entry(capture.uuid).or_insert_with(|| Run {
                 capture,
                 running: None,
+                begun: None,
                 points: Vec::new(),
                 status: CaptureStatus::default(),
             });
             self.bring_up_to_date(run);
         }
+        let pending = |run: &&Run| {
+            let mut nodes = run.status.nodes.iter();
+            nodes.any(|(_, state)| *state == PointState::Pending)
+        };
+        let begun = state.runs.values().filter(pending);
+        let youngest = begun.filter_map(|run| Some(run.begun?.elapsed())).min();
         self.annotate_nodes(&mut state);
+        youngest.map_or(PATIENCE, |age| (age / 4).clamp(LEAST_PATIENCE, PATIENCE))
     }
 
     fn bring_up_to_date(&self, run: &mut Run) {
@@ -356,6 +408,7 @@ impl Inner {
         if let Some(running) = &mut run.running {
             if run.points != points {
                 running.set_points(&points);
+                run.begun = Some(Instant::now());
                 run.points.clone_from(&points);
             }
             run.status.error = None;
@@ -386,15 +439,27 @@ impl Inner {
                         run.capture.r#type.on(&point.kind).name().into(),
                     ),
                 ];
-                if !run.capture.name.is_empty() {
-                    entries.push(("Name".into(), Value::from(&*run.capture.name)));
-                }
+                let texts = [
+                    ("Name", &run.capture.name),
+                    ("Description", &run.capture.description),
+                    ("BPFFilter", &run.capture.bpf_filter),
+                ];
+                let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+                entries.extend(texts.map(|(key, text)| (key.into(), Value::from(&**text))));
                 if let PointState::Refused(why) = state {
                     entries.push(("Error".into(), Value::from(&**why)));
                 }
                 if let Some(address) = run.status.listens_at.get(&point.node) {
                     entries.push(("Listen".into(), Value::from(&*address.ip().to_string())));
                     entries.push(("Port".into(), i64::from(address.port()).into()));
+                    // As Skydive's clients look for it.
+                    let socket = match run.capture.r#type {
+                        CaptureType::PcapSocket => Some("PCAPSocket"),
+                        CaptureType::Sflow => Some("SFlowSocket"),
+                        _ => None,
+                    };
+                    let text = || Value::from(&*address.to_string());
+                    entries.extend(socket.map(|key| (key.into(), text())));
                 }
                 let list = now.entry(point.node.clone()).or_default();
                 list.push(Map::new(entries).into());
@@ -607,6 +672,45 @@ mod tests {
         assert_eq!(bench.next(), [0; 0]);
         bench.wait_captures("n1", false);
         assert!(bench.manager.list().is_empty());
+    }
+
+    #[test]
+    fn declared_captures_are_there_once_at_each_start() {
+        let graph = SharedGraph::new(skua_topology::Config::default());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "[]").unwrap();
+        let start = || {
+            let kept = Resources::open(Some(file.path()), 3);
+            let runner = Arc::new(Noting(Mutex::new(mpsc::channel().0)));
+            CaptureManager::start(graph.clone(), kept, runner).unwrap()
+        };
+        let declared = || vec![capture("G.V()"), capture("G.V().Has('Name', 'eth0')")];
+        let ids = |manager: &CaptureManager| {
+            let all = manager.list().into_iter();
+            all.map(|(capture, _)| capture.uuid).collect::<Vec<_>>()
+        };
+        let first = start();
+        first.declare(declared()).unwrap();
+        let made = ids(&first);
+        assert_eq!(made.len(), 2);
+        // Declared once more, by mistake or by a second reading.
+        first.declare(declared()).unwrap();
+        assert_eq!(ids(&first), made);
+        // What people made stays, and is not made a second time.
+        let theirs = first.create(capture("G.V().Has('Name', 'eth1')")).unwrap();
+        drop(first);
+        let again = start();
+        assert_eq!(ids(&again), [theirs.uuid]);
+        let more = [declared(), vec![capture("G.V().Has('Name', 'eth1')")]].concat();
+        again.declare(more).unwrap();
+        let mut expected = [made, vec![theirs.uuid]].concat();
+        expected.sort();
+        assert_eq!(ids(&again), expected);
+        // One that is wrong is named.
+        let wrong = vec![capture("G.V()"), capture("G.V(")];
+        assert_eq!(again.declare(wrong).unwrap_err().0, 1);
+        let many = ["a", "b"].map(|name| capture(&format!("G.V().Has('Name', '{name}')")));
+        assert!(again.declare(many.to_vec()).is_err());
     }
 
     #[test]

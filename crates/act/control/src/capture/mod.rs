@@ -140,6 +140,9 @@ pub struct Capture {
     /// Ends with who made it: is not kept, and there may be another that does the same.
     #[serde(skip)]
     pub passing: bool,
+    /// The configuration declares it, so it is not kept with those that people made.
+    #[serde(skip)]
+    pub declared: bool,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -172,7 +175,24 @@ impl Default for Capture {
             create_time: 0,
             expire_time: None,
             passing: false,
+            declared: false,
         }
+    }
+}
+
+impl Capture {
+    /// The identifier of a declared one: the same at each start.
+    fn declared_id(&self) -> Uuid {
+        let parts = [
+            &*self.gremlin_query,
+            self.r#type.name(),
+            &*self.bpf_filter,
+            &*self.listen,
+            &*self.target,
+            &*self.target_type,
+            &*self.port.to_string(),
+        ];
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, parts.join("\0").as_bytes())
     }
 }
 
@@ -192,7 +212,7 @@ impl Resource for Capture {
     }
 
     fn is_kept(&self) -> bool {
-        !self.passing
+        !self.passing && !self.declared
     }
 
     fn is_same(&self, other: &Self) -> bool {

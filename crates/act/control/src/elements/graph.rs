@@ -32,6 +32,9 @@ const PART: usize = 1_024;
 /// Elements that a list shows at most.
 const MAX_LISTED: usize = 200_000;
 
+/// Metadata that says which node it is.
+const FIXED: [&str; 3] = ["Name", "Type", "TID"];
+
 /// Time without a change until the next round.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,6 +49,8 @@ pub struct NewNode {
     pub metadata: Map,
     /// Host that it belongs to.
     pub host: String,
+    /// Revision that it begins with, 1 when there is none.
+    pub revision: Option<u32>,
 }
 
 /// An edge that is to be made.
@@ -63,6 +68,8 @@ pub struct NewEdge {
     pub parent: String,
     /// Node that it goes into.
     pub child: String,
+    /// Revision that it begins with, 1 when there is none.
+    pub revision: Option<u32>,
 }
 
 /// What happened to an import.
@@ -115,15 +122,14 @@ fn needs(metadata: &Map, names: &[&str]) -> Result<(), ElementError> {
     }
 }
 
-/// A JSON patch (RFC 6902) of an object, in which only `Metadata` may change.
-fn patched(metadata: &Map, patch: &json_patch::Patch) -> Result<Map, ElementError> {
-    let mut object = serde_json::json!({ "Metadata": metadata });
+/// What a JSON patch (RFC 6902) of an element makes of its metadata; as in Skydive, all else stays.
+fn patched(element: &impl Serialize, patch: &json_patch::Patch) -> Result<Map, ElementError> {
+    let mut object = serde_json::to_value(element).map_err(wrong)?;
     crate::patch::apply(&mut object, patch).map_err(wrong)?;
-    let others = object.as_object().map_or(0, |object| object.len());
-    if others != 1 {
-        return Err(wrong("only /Metadata can be changed"));
+    match object.get_mut("Metadata") {
+        Some(metadata) => serde_json::from_value(metadata.take()).map_err(wrong),
+        None => Err(wrong("Metadata is missing")),
     }
-    serde_json::from_value(object["Metadata"].take()).map_err(wrong)
 }
 
 /// A JSON patch of a resource.
@@ -178,7 +184,7 @@ impl UserGraph {
         let _quiet = self.inner.applied();
         let node = new.node();
         let added = self.inner.graph.write().add_node(node, unix_ms())?;
-        // Times are those of the graph; the revision counts anew with each start.
+        // Times are those of the graph; the revision counts on from this one with each start.
         let kept = UserNode(kept_form(&added));
         if let Err(error) = self.inner.nodes.put_all(vec![kept]) {
             let _ = self.inner.graph.write().delete_node(&added.id, unix_ms());
@@ -242,47 +248,57 @@ impl UserGraph {
         edge_now(&self.inner.graph.read(), id).ok_or_else(|| unknown("edge", id))
     }
 
-    /// Changes the metadata of a node that a user has made.
+    /// Changes the metadata of a node that a user has made, but not what says which node it is; none when
+    /// nothing changes.
     pub fn patch_node(
         &self,
         id: &str,
         patch: &json_patch::Patch,
-    ) -> Result<Arc<Node>, ElementError> {
+    ) -> Result<Option<Arc<Node>>, ElementError> {
         let _quiet = self.inner.applied();
         let mut kept = self.user_node(id)?;
-        let after = patched(&kept.0.metadata, patch)?;
+        let mut after = patched(&kept.0, patch)?;
         needs(&after, &["Name", "Type"])?;
-        {
+        for name in FIXED {
+            if let Some(value) = kept.0.metadata.get(name) {
+                after = after.with(name, value.clone());
+            }
+        }
+        let changed = {
             let mut graph = self.inner.graph.write();
             let now = node_now(&graph, id).ok_or_else(|| unknown("node", id))?;
             // What others have added stays.
             let metadata = merged(&now.metadata, &kept.0.metadata, &after);
-            graph.update_node(id, metadata, unix_ms())?;
+            graph.update_node(id, metadata, unix_ms())?
+        };
+        if kept.0.metadata != after {
+            kept.0.metadata = after;
+            self.inner.nodes.replace(kept)?;
         }
-        kept.0.metadata = after;
-        self.inner.nodes.replace(kept)?;
-        self.node(id)
+        Ok(changed)
     }
 
-    /// Changes the metadata of an edge that a user has made.
+    /// Changes the metadata of an edge that a user has made; none when nothing changes.
     pub fn patch_edge(
         &self,
         id: &str,
         patch: &json_patch::Patch,
-    ) -> Result<Arc<Edge>, ElementError> {
+    ) -> Result<Option<Arc<Edge>>, ElementError> {
         let _quiet = self.inner.applied();
         let mut kept = self.user_edge(id)?;
-        let after = patched(&kept.0.element.metadata, patch)?;
+        let after = patched(&kept.0, patch)?;
         needs(&after, &[Edge::RELATION])?;
-        {
+        let changed = {
             let mut graph = self.inner.graph.write();
             let now = edge_now(&graph, id).ok_or_else(|| unknown("edge", id))?;
             let metadata = merged(&now.element.metadata, &kept.0.element.metadata, &after);
-            graph.update_edge(id, metadata, unix_ms())?;
+            graph.update_edge(id, metadata, unix_ms())?
+        };
+        if kept.0.element.metadata != after {
+            kept.0.element.metadata = after;
+            self.inner.edges.replace(kept)?;
         }
-        kept.0.element.metadata = after;
-        self.inner.edges.replace(kept)?;
-        self.edge(id)
+        Ok(changed)
     }
 
     /// Deletes a node that a user has made, and its edges.
@@ -520,6 +536,7 @@ impl NewNode {
     fn node(self) -> Node {
         let mut node = Node::new(&given_or_new(self.id), &self.host, self.metadata);
         node.origin = ORIGIN.into();
+        node.revision = self.revision.map_or(node.revision, i64::from);
         node
     }
 }
@@ -529,6 +546,7 @@ impl NewEdge {
         let id = given_or_new(self.id);
         let mut edge = Edge::new(&id, &self.parent, &self.child, &self.host, self.metadata);
         edge.element.origin = ORIGIN.into();
+        edge.element.revision = self.revision.map_or(edge.element.revision, i64::from);
         edge
     }
 }
@@ -552,6 +570,7 @@ fn of_user(node: &Node) -> Node {
 fn kept_form(node: &Node) -> Node {
     Node {
         created_at: node.created_at,
+        revision: node.revision,
         ..of_user(node)
     }
 }
@@ -575,8 +594,7 @@ fn check_node_rule(rule: &NodeRule) -> Result<(), ElementError> {
             if rule.metadata.is_empty() {
                 return Err(wrong("Metadata is missing: what is to be added?"));
             }
-            let fixed = ["Name", "Type", "TID"];
-            if let Some(name) = fixed.iter().find(|name| rule.metadata.get(name).is_some()) {
+            if let Some(name) = FIXED.iter().find(|name| rule.metadata.get(name).is_some()) {
                 return Err(wrong(format_args!("{name} cannot be changed by a rule")));
             }
             check_nodes(&rule.query).map_err(|error| wrong(format_args!("Query: {error}")))

@@ -14,7 +14,10 @@ use skua_archive::{
 };
 use skua_control::capture::{Capture, CaptureStatus, PointState};
 use skua_discover::Discovery;
-use skua_export::export::{self, ExportView, report::ExportStatus};
+use skua_export::{
+    export::{self, ExportView, report::ExportStatus},
+    services::ServiceGraph,
+};
 use skua_fleet::{
     agent::{
         self,
@@ -47,6 +50,7 @@ pub struct Health {
     uplink: Option<UplinkView>,
     export: Option<ExportView>,
     lake: Weak<LakeWriter>,
+    services: Option<ServiceGraph>,
 }
 
 /// The state of all components at a moment.
@@ -125,6 +129,7 @@ impl Health {
             uplink: None,
             export: None,
             lake: Weak::new(),
+            services: None,
         }
     }
 
@@ -143,6 +148,12 @@ impl Health {
     /// Also reports the lake.
     pub fn with_lake(mut self, lake: Option<&Arc<LakeWriter>>) -> Self {
         self.lake = lake.map(Arc::downgrade).unwrap_or_default();
+        self
+    }
+
+    /// Also has metrics of services.
+    pub fn with_services(mut self, services: &ServiceGraph) -> Self {
+        self.services = Some(services.clone());
         self
     }
 
@@ -201,6 +212,9 @@ impl Health {
         }
         if let Some(uplink) = &self.uplink {
             agent::metrics::write(out, &uplink.status());
+        }
+        if let Some(services) = &self.services {
+            services.write_metrics(out);
         }
         if let Some(export) = &self.export {
             export::report::write_metrics(out, &export.status());

@@ -6,6 +6,7 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, Path, State},
     http::StatusCode,
+    response::Response,
 };
 use serde::Serialize;
 use skua_control::{
@@ -23,7 +24,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     error::refused,
-    resource::{Answered, Patch, answer, by_id, created, deleted},
+    resource::{Answered, Patch, answer, by_id, changed, created, deleted},
 };
 
 /// Bytes of a request at most: metadata of an element may have 4 MiB.
@@ -108,13 +109,13 @@ async fn create_node(State(elements): Elements, Json(new): Json<NewNode>) -> Ans
 /// Changes a node by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/node/{id}", operation_id = "changeNode", tag = "skydive",
     params(("id" = String, Path, description = "ID")), request_body = Patch,
-    responses((status = 200, description = "The node, as changed", body = Node)))]
+    responses((status = 200, description = "The node, as changed", body = Node), (status = 304, description = "It changes nothing")))]
 async fn change_node(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Answered<Arc<Node>> {
-    answer(move || elements.patch_node(&id, &patch)).await
+) -> Result<Response, ApiError> {
+    changed(move || elements.patch_node(&id, &patch)).await
 }
 
 /// Deletes a node
@@ -153,13 +154,13 @@ async fn create_edge(State(elements): Elements, Json(new): Json<NewEdge>) -> Ans
 /// Changes an edge by a JSON patch (RFC 6902)
 #[utoipa::path(patch, path = "/api/edge/{id}", operation_id = "changeEdge", tag = "skydive",
     params(("id" = String, Path, description = "ID")), request_body = Patch,
-    responses((status = 200, description = "The edge, as changed", body = Edge)))]
+    responses((status = 200, description = "The edge, as changed", body = Edge), (status = 304, description = "It changes nothing")))]
 async fn change_edge(
     State(elements): Elements,
     Path(id): Path<String>,
     Json(patch): Json<JsonPatch>,
-) -> Answered<Arc<Edge>> {
-    answer(move || elements.patch_edge(&id, &patch)).await
+) -> Result<Response, ApiError> {
+    changed(move || elements.patch_edge(&id, &patch)).await
 }
 
 /// Deletes an edge

@@ -68,6 +68,8 @@ struct About<'a> {
     caller: Option<AboutCaller<'a>>,
     /// Where the description of the API is.
     description: &'static str,
+    /// Optional parts that this build has: `sql`, an engine for queries of the lake.
+    features: Vec<&'static str>,
     /// All paths.
     paths: Vec<&'a str>,
 }
@@ -98,6 +100,7 @@ async fn about(
         version: env!("CARGO_PKG_VERSION"),
         caller,
         description: openapi::PATH,
+        features: cfg!(feature = "sql").then_some("sql").into_iter().collect(),
         paths: description.paths(),
     })
     .into_response()

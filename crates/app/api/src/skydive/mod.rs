@@ -8,3 +8,4 @@ pub mod injection;
 pub mod pcap;
 pub mod topology;
 pub mod upload;
+pub mod workflows;

@@ -75,6 +75,8 @@ impl Uploads {
         state.begin_drain_at(read.last_ns);
         capture_file::settle(&mut table, &mut account, &mut state);
         state.end_with(account);
+        let begins = state.store.iter().map(|record| record.first_ns);
+        let first_ns = begins.min().unwrap_or(read.last_ns);
         let (near, _) = UnixStream::pair()?;
         let set = CaptureSet {
             number: 0,
@@ -82,6 +84,7 @@ impl Uploads {
             shared: Shared::new(state, near),
             packets: None,
             sent: None,
+            file: Some((first_ns, read.last_ns)),
         };
         Ok((set, read))
     }

@@ -38,8 +38,8 @@ fn methods_of(router: &Router, path: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_method_of_a_path_is_described_and_no_other() {
-    let (routes, engine, shared, _) = routes();
-    let parts = Parts::new(&engine, &shared);
+    let (routes, engine, shared, _, actions) = routes();
+    let parts = Parts::new(&engine, &shared, &actions);
     let router = complete(routes, parts, &Config::default(), &Limits::default());
     let paths = description()["paths"].as_object().unwrap();
     assert!(paths.len() > 40, "{}", paths.len());

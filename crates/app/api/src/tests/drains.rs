@@ -8,7 +8,7 @@ use super::routes;
 
 #[test]
 fn only_queries_that_read_flows_or_sockets_drain_the_probe() {
-    let (_, engine, shared, _) = routes();
+    let (_, engine, shared, _, _) = routes();
     for (query, explain, drains) in [
         ("G.V().Has('Name', 'eth0')", false, false),
         ("G.V().Has('Name', 'Flows')", false, false),

@@ -76,6 +76,7 @@ pub fn routes() -> (
     QueryEngine,
     Shared,
     Arc<Mutex<Vec<FlowUpdate>>>,
+    Actions,
 ) {
     let (mut wake, waker) = UnixStream::pair().unwrap();
     waker.set_nonblocking(true).unwrap();
@@ -124,6 +125,7 @@ pub fn routes() -> (
     let fleet = Some(Fleet::new(graph.clone(), settings).unwrap());
     let health = Health::new(&graph, None, None, &captures).with_ends(fleet.clone(), None);
     let engine = QueryEngine::new(graph, shared.clone(), sets, None);
+    let readable = shared.clone();
     let live = LiveAddresses::new(100, |_| Ok(()));
     let actions = Actions::start(&Config::default(), &engine, &shared, true).unwrap();
     let routes = crate::routes(
@@ -135,9 +137,12 @@ pub fn routes() -> (
         &actions,
         health,
     )
-    .merge(alive::routes(None))
+    .merge(alive::routes(alive::Signs {
+        drains: None,
+        state: Some(alive::Readable::new(move || drop(readable.read()))),
+    }))
     .merge(crate::services::routes(ServiceGraph::default()));
-    (routes, engine, shared, updates)
+    (routes, engine, shared, updates, actions)
 }
 
 impl Running {
@@ -167,12 +172,12 @@ impl Running {
         let text = format!("api: {{listen: '127.0.0.1:0'{api}}}");
         let file = secret("config", &text);
         let config = Config::load(Some(&file)).unwrap();
-        let (routes, engine, shared, updates) = routes();
+        let (routes, engine, shared, updates, actions) = routes();
         let graph = engine.graph.clone();
         let server = Server::bind(&config, "").unwrap().with_limits(limits);
         let address = server.addresses()[0];
         let connections = server.connections().clone();
-        let parts = Parts::new(&engine, &shared);
+        let parts = Parts::new(&engine, &shared, &actions);
         let routes = crate::complete(routes.merge(more.into()), parts, &config, &limits);
         server.serve(routes).unwrap();
         let [bearer, other] = bearers;

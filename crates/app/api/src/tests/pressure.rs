@@ -364,3 +364,58 @@ fn too_much_is_refused() {
     }
     assert_eq!(running.get("/api").status, 200);
 }
+
+#[test]
+fn health_says_so_when_requests_get_503() {
+    let barrier = Arc::new(Barrier::default());
+    let waiting = barrier.clone();
+    let slow = get(move || {
+        let barrier = waiting.clone();
+        skua_server::blocking(move || {
+            barrier.wait();
+            Ok(skua_server::answer::Answer::of(&json!("late")))
+        })
+    });
+    let limits = Limits {
+        work: FairLimits {
+            running: 2,
+            running_of_one: 2,
+            patience: SHORT,
+            ..Limits::default().work
+        },
+        ..Limits::default()
+    };
+    let running = Arc::new(Running::start(
+        "",
+        limits,
+        Router::new().route("/slow", slow),
+    ));
+    let health = || ["/health", "/ready"].map(|path| running.get(path).status);
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = running.connect();
+            let request = running.request("GET /slow", "");
+            stream.write_all(request.as_bytes()).unwrap();
+            thread::spawn(move || Reply::read(stream).status)
+        })
+        .collect();
+    wait_for("a refusal", || {
+        (running.get("/api/summary").status == 503).then_some(())
+    });
+    wait_for("the same from health", || {
+        (health() == [503, 503]).then_some(())
+    });
+    let reply = running.get("/health");
+    assert!(
+        reply.body.contains("no work has ended for"),
+        "{}",
+        reply.body
+    );
+    assert_eq!(running.get("/api/summary").status, 503);
+    barrier.open();
+    for held in held {
+        assert_eq!(held.join().unwrap(), 200);
+    }
+    assert_eq!(running.get("/api/summary").status, 200);
+    assert_eq!(health(), [200, 200]);
+}

@@ -14,7 +14,7 @@ impl Running {
     }
 
     /// Makes a resource; its identifier.
-    fn created(&self, path: &str, body: &Value) -> String {
+    pub fn created(&self, path: &str, body: &Value) -> String {
         let made = self.post(path, body);
         assert_eq!(made.status, 201, "{path}: {made:?}");
         made.json()["UUID"].as_str().unwrap().to_owned()
@@ -22,6 +22,18 @@ impl Running {
 
     fn query(&self, query: &str) -> Reply {
         self.post("topology", &json!({"GremlinQuery": query}))
+    }
+
+    /// Uploads a capture file; the identifier that its flows have.
+    fn upload(&self, file: &[u8]) -> String {
+        let length = format!("POST /api/pcap\r\n{JSON}\r\nContent-Length: {}", file.len());
+        let mut stream = self.connect();
+        let head = self.request(&length, "");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+        std::io::Write::write_all(&mut stream, file).unwrap();
+        let reply = Reply::read(stream);
+        assert_eq!(reply.status, 202, "{reply:?}");
+        reply.json()["UUID"].as_str().unwrap().to_owned()
     }
 }
 
@@ -253,4 +265,242 @@ fn a_capture_file_is_accepted_and_packets_come_as_one() {
     std::io::Write::write_all(&mut stream, &bytes[begins..]).unwrap();
     let reply = Reply::read(stream);
     assert_eq!((reply.status, &reply.json()["Packets"]), (202, &0.into()));
+}
+
+const SUM: &str = "function Sum(a, b) {\n  var nodes = client.G.V().Has('Name', 'eth0').result()\n  return {sum: a + b, nodes: nodes.length}\n}";
+
+#[test]
+fn workflows_use_the_api() {
+    let running = Running::plain();
+    let metadata = Map::from([("Name", "eth0".into())]);
+    let node = Node::new("n", "here", metadata);
+    drop(running.graph.write().add_node(node, 1).unwrap());
+    let workflow = json!({"UUID": "", "Name": "Sum", "Title": "", "Abstract": "", "Description": "", "Source": SUM,
+        "Parameters": [{"Name": "a", "Description": "", "Type": "integer", "Default": null, "Values": null}]});
+    let id = running.created("workflow", &workflow);
+    let twice = running.post("workflow", &workflow);
+    assert_eq!(twice.status, 409, "{twice:?}");
+    for name in [&*id, "Sum"] {
+        let reply = running.post(&format!("workflow/{name}/call"), &json!({"Params": [2, 3]}));
+        assert_eq!(
+            (reply.status, reply.json()),
+            (200, json!({"sum": 5, "nodes": 1})),
+            "{reply:?}"
+        );
+    }
+    let all = running.get("/api/workflow").json();
+    assert_eq!(all[&id]["Parameters"][0]["Name"], "a");
+    // What it changes is there.
+    let source = "function f(q) { var c = new Capture(); c.GremlinQuery = q; return client.captures.create(c).UUID }";
+    running.created("workflow", &json!({"Name": "Make", "Source": source}));
+    let made = running.post(
+        "workflow/Make/call",
+        &json!({"Params": ["G.V().Has('Name', 'eth0')"]}),
+    );
+    let capture = made.json().as_str().unwrap().to_owned();
+    assert_eq!(running.get(&format!("/api/capture/{capture}")).status, 200);
+    // Its errors have a line, also those of the API.
+    for (source, line) in [
+        ("function f() {\n\n  x.y\n}", "line 3: x is not defined"),
+        (
+            "function f() {\n  client.captures.create({GremlinQuery: ''})\n}",
+            "line 2: /api/capture: ",
+        ),
+        (
+            "function f() {\n  client.request('/api/config', 'GET')\n}",
+            "line 2: /api/config: workflows may use ",
+        ),
+    ] {
+        running.created("workflow", &json!({"Name": line, "Source": source}));
+        let all = running.get("/api/workflow").json();
+        let (id, _) = all
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|(_, one)| one["Name"] == line)
+            .unwrap();
+        let reply = running.post(&format!("workflow/{id}/call"), &json!({}));
+        assert_eq!(reply.status, 400);
+        assert!(reply.body.starts_with(line), "{reply:?}");
+    }
+    let wrong = running.post(
+        "workflow",
+        &json!({"Name": "Wrong", "Source": "function f() {\n  return {"}),
+    );
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.body.starts_with("Source: line "), "{wrong:?}");
+    let head = format!("DELETE /api/workflow/{id}\r\n{JSON}");
+    assert_eq!(running.ask(&head, "").status, 200);
+    assert_eq!(running.post("workflow/Sum/call", &json!({})).status, 404);
+}
+
+/// A file of 2015: a connection that FIN ends, one that RST ends, one that goes on, and a datagram.
+fn file_of_2015() -> Vec<u8> {
+    const BEGIN: u64 = 1_441_000_000_000_000_000;
+    let [syn, ack, fin, rst] = [0x02, 0x10, 0x01, 0x04];
+    let mut capture = skua_testkit::Capture::new("2015");
+    let mut add = |to_server: bool, port: u16, flags: Option<u8>| {
+        let (from, to) = match to_server {
+            true => ("10.0.0.1", "10.0.0.2"),
+            false => ("10.0.0.2", "10.0.0.1"),
+        };
+        let (source, destination) = if to_server { (port, 80) } else { (80, port) };
+        let packet = skua_testkit::Packet::new().ethernet(1, 2).ipv4(from, to);
+        let data = match flags {
+            Some(flags) => packet.tcp(source, destination, flags).build(),
+            None => packet.udp(source, destination).zeros(40).build(),
+        };
+        let after = capture.records.len() as u64 * 1_000_000;
+        capture.records.push(skua_testkit::Record {
+            timestamp_ns: BEGIN + after,
+            interface: 0,
+            wire_length: data.len() as u32,
+            data,
+            block: Default::default(),
+        });
+    };
+    for port in [1001, 1002, 1003] {
+        add(true, port, Some(syn));
+        add(false, port, Some(syn | ack));
+        add(true, port, Some(ack));
+    }
+    add(true, 1001, Some(fin | ack));
+    add(false, 1001, Some(fin | ack));
+    add(true, 1001, Some(ack));
+    add(false, 1002, Some(rst));
+    add(true, 1004, None);
+    capture.bytes()
+}
+
+#[test]
+fn flows_of_an_old_file_are_found_at_its_time_and_have_ended_as_it_says() {
+    let running = Running::plain();
+    let node = Node::new("n", "here", Map::default());
+    drop(
+        running
+            .graph
+            .write()
+            .add_node(node, 1_700_000_000_000)
+            .unwrap(),
+    );
+    let id = running.upload(&file_of_2015());
+    let at = "G.At('2015-08-31T05:46:41Z', 60).Flows()";
+    let of_file = format!("{at}.Has('CaptureID', '{id}')");
+    assert_eq!(running.query(&format!("{of_file}.Count()")).json(), 4);
+    let ends = running.query(&format!(
+        "{of_file}.Sort('Transport.A').Values('FinishType')"
+    ));
+    // FIN, RST, not finished; of the datagram nobody can know it.
+    assert_eq!(ends.json(), json!([2, 3, 0, 0]));
+    let states = format!("{of_file}.Sort('Transport.A').Values('TCPMetric.State')");
+    let states = running.query(&states).json();
+    assert_eq!(states, json!(["closed", "reset", "established"]));
+    // A moment, and one long after it.
+    let moment = running.query("G.At('2015-08-31T05:46:41Z').Flows().Count()");
+    assert_eq!(moment.json(), 4);
+    let never = running.query("G.At('2016-08-31T05:46:41Z').Flows()");
+    assert_eq!(never.status, 400);
+    assert!(
+        never.body.contains("flows of the past are not kept"),
+        "{never:?}"
+    );
+    // The graph has no such past, and says so where it is needed.
+    let graph = running.query("G.At('2015-08-31T05:46:41Z').V()");
+    assert_eq!(graph.status, 400);
+    assert!(
+        graph.body.contains("nothing is kept of that time"),
+        "{graph:?}"
+    );
+}
+
+#[test]
+fn keys_of_flows_are_those_that_can_be_asked_for() {
+    let running = Running::plain();
+    running.upload(&file_of_2015());
+    let flows = "G.At('2015-08-31T05:46:41Z').Flows().Has('Transport.A', 1001)";
+    let keys = running.query(&format!("{flows}.Keys()")).json();
+    let keys: Vec<&str> = keys
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| key.as_str().unwrap())
+        .collect();
+    for key in [
+        "UUID",
+        "LayersPath",
+        "Application",
+        "Link",
+        "Link.Protocol",
+        "Network",
+        "Network.A",
+        "Transport",
+        "Transport.B",
+        "Metric",
+        "Metric.ABPackets",
+        "TCPMetric",
+        "TCPMetric.ABSynStart",
+        "Start",
+        "Last",
+        "TrackingID",
+        "L3TrackingID",
+        "CaptureID",
+        "FinishType",
+        "LastUpdateMetric",
+        "LastUpdateMetric.ABBytes",
+    ] {
+        assert!(keys.contains(&key), "{key}: {keys:?}");
+    }
+    for key in keys {
+        let found = running
+            .query(&format!("{flows}.HasKey('{key}').Count()"))
+            .json();
+        assert_eq!(found, 1, "{key}");
+    }
+}
+
+#[test]
+fn the_l3_tracking_id_tells_conversations_apart_and_points_not() {
+    let running = Running::plain();
+    for _ in 0..2 {
+        running.upload(&file_of_2015());
+    }
+    let at = "G.At('2015-08-31T05:46:41Z').Flows()";
+    let ids = |more: &str| -> Vec<String> {
+        let ids = running
+            .query(&format!("{at}{more}.Values('L3TrackingID')"))
+            .json();
+        serde_json::from_value(ids).unwrap()
+    };
+    assert_eq!(ids("").len(), 8);
+    let distinct: std::collections::HashSet<_> = ids("").into_iter().collect();
+    assert_eq!(distinct.len(), 4, "one of each conversation, by ports");
+    let one = ids(".Has('Transport.A', 1001)");
+    assert!(one.len() == 2 && one[0] == one[1], "{one:?}");
+}
+
+#[test]
+fn a_patch_that_changes_nothing_is_answered_with_304() {
+    let running = Running::plain();
+    let node = |id: &str| {
+        json!({"ID": id, "Metadata": {"Name": id, "Type": "fabric", "TID": id}, "Host": "h", "Origin": "o",
+            "CreatedAt": 0, "UpdatedAt": 0, "Revision": 0})
+    };
+    for id in ["a", "b"] {
+        assert_eq!(running.post("node", &node(id)).json()["Revision"], 0);
+    }
+    let edge = json!({"ID": "e", "Parent": "a", "Child": "b", "Metadata": {"RelationType": "wire"}, "Host": "h",
+        "Origin": "o", "CreatedAt": 0, "UpdatedAt": 0, "Revision": 0});
+    assert_eq!(running.post("edge", &edge).json()["Revision"], 0);
+    for (path, fixed) in [("node/a", "/Metadata/Name"), ("edge/e", "/Parent")] {
+        let change = |op: &str, place: &str| {
+            let patch = json!([{"op": op, "path": place, "value": "x"}]).to_string();
+            running.ask(&format!("PATCH /api/{path}\r\n{JSON}"), &patch)
+        };
+        let reply = change("replace", fixed);
+        assert_eq!((reply.status, &*reply.body), (304, ""), "{path}");
+        let reply = change("add", "/Metadata/Color");
+        assert_eq!((reply.status, &reply.json()["Revision"]), (200, &json!(1)));
+        let shown = running.get(&format!("/api/{path}")).json();
+        assert_eq!(shown, reply.json());
+    }
 }

@@ -420,7 +420,7 @@ fn websockets_are_guarded_like_the_rest() {
     let _ = long.send(Message::text(text));
     assert!(wait_for("end", || long.read().is_err().then_some(true)));
     let mut binary = open(&running, "/ws/subscriber", &[]).unwrap();
-    binary.send(Message::binary(vec![1])).unwrap();
+    binary.send(Message::binary(vec![0xff])).unwrap();
     assert_eq!(u16::from(closing(&mut binary).code), 1003);
     // So many, and no more.
     let most = Limits::default().subscribers_of_one;
@@ -533,4 +533,111 @@ fn lists_are_sent_as_changes() {
         error.as_str().unwrap().contains("can be watched"),
         "{error}"
     );
+}
+
+#[test]
+fn alerts_are_pushed_to_who_subscribes_to_them() {
+    let running = Running::plain();
+    let both = [
+        ("x-websocket-namespace", "Alert"),
+        ("x-websocket-namespace", "Graph"),
+    ];
+    let mut alerts = open(&running, "/ws/subscriber", &both[..1]).unwrap();
+    let mut graph = open(&running, "/ws/subscriber", &both[1..]).unwrap();
+    let mut all = open(&running, "/ws/subscriber", &[]).unwrap();
+    // Each has its mailbox when it is answered.
+    for client in [&mut alerts, &mut graph, &mut all] {
+        synchronise(client, Value::Null);
+    }
+    let body = json!({"UUID": "", "Expression": "G.V().Has('Name', 'eth0').Values('State')", "Trigger": "duration:+1s"});
+    let id = running.created("alert", &body);
+    let metadata = Map::from([("Name", "eth0".into()), ("State", "UP".into())]);
+    let up = Node::new("a", "here", metadata);
+    running.graph.write().add_node(up, 1).unwrap();
+    let event = next(&mut alerts);
+    assert_eq!(
+        (&event["Namespace"], &event["Type"]),
+        (&json!("Alert"), &json!("Alert"))
+    );
+    assert_eq!(
+        (&event["Obj"]["UUID"], &event["Obj"]["ReasonData"]),
+        (&json!(id), &json!(["UP"]))
+    );
+    let mut of_all = Vec::new();
+    while of_all.len() < 2 {
+        of_all.push(next(&mut all)["Namespace"].as_str().unwrap().to_owned());
+    }
+    of_all.sort();
+    assert_eq!(of_all, ["Alert", "Graph"]);
+    running.graph.write().delete_node("a", 2).unwrap();
+    assert_eq!(next(&mut alerts)["Type"], "Resolved");
+    assert_eq!(next(&mut graph)["Type"], "NodeAdded");
+    assert_eq!(next(&mut graph)["Type"], "NodeDeleted");
+}
+
+#[test]
+fn publishers_make_nodes_and_edges() {
+    let running = Running::plain();
+    let bearer = HeaderValue::from_str(&running.bearer).unwrap();
+    let mut request = format!("ws://{}/ws/publisher", running.address)
+        .into_client_request()
+        .unwrap();
+    request.headers_mut().insert("x-auth-token", bearer);
+    let (mut client, answer) = tungstenite::client(request, running.connect()).unwrap();
+    // Without these Skydive's client hangs up.
+    for header in ["x-host-id", "x-service-type"] {
+        assert!(answer.headers().contains_key(header), "{header}");
+    }
+    let message = |kind: &str, obj: Value| json!({"Namespace": "Graph", "Type": kind, "UUID": kind, "Obj": obj});
+    let there = |id: &str| running.get(&format!("/api/node/{id}")).status == 200;
+    // As Skydive's client sends it: JSON in a binary message.
+    let named = |id: &str| json!({"ID": id, "Metadata": {"Name": id, "Type": "host"}, "Host": "h", "Origin": "cli", "CreatedAt": 1, "UpdatedAt": 1, "Revision": 1});
+    client
+        .send(Message::binary(
+            message("NodeAdded", named("a")).to_string().into_bytes(),
+        ))
+        .unwrap();
+    send(&mut client, &message("NodeAdded", named("b")));
+    let edge = json!({"ID": "e", "Parent": "a", "Child": "b", "Metadata": {"RelationType": "layer2"}, "Host": "h"});
+    send(&mut client, &message("EdgeAdded", edge));
+    wait_for("the edge", || {
+        (running.get("/api/edge/e").status == 200).then_some(())
+    });
+    send(
+        &mut client,
+        &message(
+            "NodeUpdated",
+            json!({"ID": "a", "Metadata": {"Name": "a", "Type": "host", "Rack": 7}}),
+        ),
+    );
+    wait_for("the rack", || {
+        (running.get("/api/node/a").json()["Metadata"]["Rack"] == 7).then_some(())
+    });
+    send(&mut client, &message("NodeDeleted", json!({"ID": "b"})));
+    wait_for("the end of b", || (!there("b")).then_some(()));
+    for (kind, obj) in [
+        ("NodeAdded", json!({"Metadata": {}})),
+        ("NodeDeleted", json!({"ID": "x"})),
+        ("Other", Value::Null),
+    ] {
+        send(&mut client, &message(kind, obj));
+        let reply = next(&mut client);
+        assert_eq!(
+            (&reply["Status"], &reply["UUID"]),
+            (&json!(400), &json!(kind)),
+            "{reply}"
+        );
+    }
+    // What stays, and what goes with its publisher.
+    let mut other = open(
+        &running,
+        "/ws/publisher",
+        &[("x-persistence-policy", "DeleteOnDisconnect")],
+    )
+    .unwrap();
+    send(&mut other, &message("NodeAdded", named("c")));
+    wait_for("c", || there("c").then_some(()));
+    drop((client, other));
+    wait_for("the end of c", || (!there("c")).then_some(()));
+    assert!(there("a"));
 }

@@ -17,7 +17,7 @@ use skua_runtime::query_engine::QueryEngine;
 use skua_topology::{Change, Delivery, Edge, Event, Export, Node, SharedGraph, Subscription};
 
 use crate::ws::{
-    Hub, blocking,
+    Hub, alerts, blocking,
     mailbox::{Mail, Mailbox, Mailboxes, Message},
     message::{self, Incoming},
     socket::{Closed, Socket, SocketRequest},
@@ -173,9 +173,10 @@ impl View {
     }
 }
 
-/// Changes of the graph, as messages of the namespace Graph; SyncRequest is answered with SyncReply
+/// Changes of the graph (namespace Graph) and events of alerts (Alert); SyncRequest is answered with SyncReply
 #[utoipa::path(get, path = "/ws/subscriber", operation_id = "subscribe", tag = "websocket",
-    params(("x-gremlin-filter" = Option<String>, Query, description = "A query that selects the elements; also as header X-Gremlin-Filter")),
+    params(("x-websocket-namespace" = Option<String>, Query, description = "Graph or Alert, which may come several times; all without it; also as header X-Websocket-Namespace"),
+        ("x-gremlin-filter" = Option<String>, Query, description = "A query that selects the elements; also as header X-Gremlin-Filter")),
     responses((status = 101, description = "A WebSocket from here on")))]
 pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Response {
     let filter = request
@@ -183,10 +184,12 @@ pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Respon
         .into_iter()
         .find(|filter| !filter.is_empty());
     let all = hub.clone();
+    let [graph, alerts] = [NAMESPACE, alerts::NAMESPACE].map(|namespace| request.wants(namespace));
     request.open(&hub, async move |socket| {
         let subscriber = Subscriber {
             // From here on no event is missed.
-            mailbox: all.graph.join(),
+            mailbox: graph.then(|| all.graph.join()),
+            alerts: alerts.then(|| all.alerts.join()),
             hub: all,
             socket,
             seen: 0,
@@ -199,7 +202,10 @@ pub async fn subscribe(State(hub): State<Hub>, request: SocketRequest) -> Respon
 struct Subscriber {
     hub: Hub,
     socket: Socket,
-    mailbox: Arc<Mailbox>,
+    /// Changes of the graph, unless the client wants none.
+    mailbox: Option<Arc<Mailbox>>,
+    /// Events of alerts, likewise.
+    alerts: Option<Arc<Mailbox>>,
     /// The last event that the client has.
     seen: u64,
     filter: Option<Filter>,
@@ -259,7 +265,12 @@ impl Subscriber {
         loop {
             tokio::select! {
                 text = self.socket.next() => self.handle_message(&text?).await?,
-                mail = self.mailbox.next() => self.send(mail).await?,
+                mail = next(self.mailbox.as_ref()) => self.send(mail).await?,
+                mail = next(self.alerts.as_ref()) => match mail {
+                    Mail::Message(message) => self.socket.send(message.text).await?,
+                    Mail::Dropped(lost) => self.socket.send(alerts::lost(lost)).await?,
+                    Mail::Closed => return Err(Closed),
+                },
             }
         }
     }
@@ -398,7 +409,7 @@ impl Subscriber {
     async fn refresh(&mut self) -> Result<(), Closed> {
         // Changes come in bursts; one answer covers all of them.
         tokio::time::sleep(PAUSE).await;
-        while let Some(mail) = self.mailbox.try_next() {
+        while let Some(mail) = self.mailbox.as_ref().and_then(|mailbox| mailbox.try_next()) {
             if matches!(mail, Mail::Closed) {
                 return Err(Closed);
             }
@@ -428,6 +439,14 @@ impl Subscriber {
                 self.socket.send(text).await
             }
         }
+    }
+}
+
+/// The next item of a mailbox; never without one.
+async fn next(mailbox: Option<&Arc<Mailbox>>) -> Mail {
+    match mailbox {
+        Some(mailbox) => mailbox.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,10 +1,12 @@
 //! WebSockets for subscribers of changes, in Skydive's formats.
 
+mod alerts;
 mod flow;
 mod graph;
 mod mailbox;
 mod map;
 mod message;
+mod publisher;
 mod socket;
 mod watch;
 
@@ -14,26 +16,31 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
-use skua_runtime::query_engine::QueryEngine;
+use axum::{Router, http::HeaderValue};
+use skua_control::{alert::AlertManager, elements::UserGraph};
+use skua_runtime::{actions::Actions, query_engine::QueryEngine};
 use skua_server::{Limits, fair::ClientKey, work};
 use skua_state::Shared;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::ws::{flow::FlowFeed, graph::GraphFeed, socket::Closed};
+use crate::ws::{alerts::AlertFeed, flow::FlowFeed, graph::GraphFeed, socket::Closed};
 
 /// Sources of the subscribers' messages.
 pub struct Parts {
     engine: QueryEngine,
     shared: Shared,
+    alerts: Arc<AlertManager>,
+    elements: Arc<UserGraph>,
 }
 
 impl Parts {
-    /// Of a graph with its flows, and of the drains that change those.
-    pub fn new(engine: &QueryEngine, shared: &Shared) -> Self {
+    /// Of a graph with its flows, of the drains that change those, and of what users do.
+    pub fn new(engine: &QueryEngine, shared: &Shared, actions: &Actions) -> Self {
         Self {
             engine: engine.clone(),
             shared: shared.clone(),
+            alerts: actions.alerts().clone(),
+            elements: actions.elements().clone(),
         }
     }
 }
@@ -47,17 +54,23 @@ struct Hub {
     engine: QueryEngine,
     graph: Arc<GraphFeed>,
     flows: Arc<FlowFeed>,
+    alerts: Arc<AlertFeed>,
+    elements: Arc<UserGraph>,
     places: Arc<SocketSlots>,
     ping: Duration,
+    /// Name of this host, which Skydive's clients ask for.
+    host: HeaderValue,
     /// The routes that serve lists.
     routes: Router,
 }
 
 /// The paths of this module; lists are served by the other paths.
-pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
+pub fn routes(host: &str, parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
     let hub = Hub {
         graph: GraphFeed::new(parts.engine.graph.clone(), limits.waiting),
         flows: FlowFeed::new(parts.engine.clone(), parts.shared, limits.waiting),
+        alerts: AlertFeed::new(parts.alerts, limits.waiting),
+        elements: parts.elements,
         engine: parts.engine,
         places: Arc::new(SocketSlots {
             most: limits.subscribers,
@@ -65,12 +78,14 @@ pub fn routes(parts: Parts, limits: &Limits, others: &Router) -> OpenApiRouter {
             taken: Mutex::default(),
         }),
         ping: limits.ping,
+        host: HeaderValue::from_str(host).unwrap_or_else(|_| HeaderValue::from_static("skua")),
         routes: others.clone(),
     };
     OpenApiRouter::new()
         .routes(routes!(graph::subscribe))
         .routes(routes!(flow::subscribe))
         .routes(routes!(map::subscribe))
+        .routes(routes!(publisher::publish))
         .with_state(hub)
 }
 

@@ -8,7 +8,7 @@ use axum::{
         FromRequestParts,
         ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code},
     },
-    http::{HeaderMap, StatusCode, request::Parts},
+    http::{HeaderMap, HeaderValue, StatusCode, request::Parts},
     response::{IntoResponse as _, Response},
 };
 use skua_server::{
@@ -68,6 +68,13 @@ impl SocketRequest {
             .collect()
     }
 
+    /// Whether it subscribes to a namespace: by the header or parameter `X-Websocket-Namespace`, or
+    /// to all without one.
+    pub fn wants(&self, namespace: &str) -> bool {
+        let named = self.values("X-Websocket-Namespace");
+        named.is_empty() || named.iter().any(|name| name == "*" || name == namespace)
+    }
+
     /// Opens it, if the limits allow one more, and serves it until `work` ends.
     pub fn open<F, W>(self, hub: &Hub, work: W) -> Response
     where
@@ -96,10 +103,15 @@ impl SocketRequest {
             upgrade = upgrade.protocols(["skydive"]);
         }
         let (gate, peer, headers) = (self.gate, self.peer, self.headers);
-        upgrade.on_upgrade(async move |inner| {
+        let mut answer = upgrade.on_upgrade(async move |inner| {
             let socket = Socket::new(inner, seat, ping, gate, peer, headers);
             work::of_client(turns, client, work(socket)).await;
-        })
+        });
+        // Skydive's clients hang up without these.
+        let said = answer.headers_mut();
+        said.insert("x-host-id", hub.host.clone());
+        said.insert("x-service-type", HeaderValue::from_static("analyzer"));
+        answer
     }
 }
 
@@ -161,10 +173,14 @@ impl Socket {
                     self.unanswered = 0;
                     match message {
                         Message::Text(text) => return Ok(text.to_string()),
-                        Message::Binary(_) => {
-                            self.close(close_code::UNSUPPORTED, "messages must be text").await;
-                            return Err(Closed);
-                        }
+                        // Skydive's clients send JSON as binary messages, too.
+                        Message::Binary(bytes) => match String::from_utf8(bytes.into()) {
+                            Ok(text) => return Ok(text),
+                            Err(_) => {
+                                self.close(close_code::UNSUPPORTED, "messages must be text").await;
+                                return Err(Closed);
+                            }
+                        },
                         Message::Close(_) => return Err(Closed),
                         Message::Ping(_) | Message::Pong(_) => {}
                     }

@@ -11,7 +11,7 @@ use skua_lake::{
     query::{Order, PacketFilter, Question},
 };
 
-use skua_watch::record_filter::RecordFilter;
+use skua_watch::filter::{Understood, understand};
 
 /// The last hour, without `since`.
 const USUAL: &str = "1h";
@@ -80,13 +80,22 @@ impl Asked {
         }
         question.top = self.top.unwrap_or(question.top);
         if let Some(expression) = &self.filter {
-            if table != Table::Flows {
-                bail!("filters on packets are of flows; for services use conditions like port=443");
+            let Understood {
+                expression: packets,
+                conditions,
+            } = understand(expression)?;
+            if let Some(text) = conditions {
+                question = question.where_(&text)?;
             }
-            let filter = RecordFilter::compile(expression)?;
+            let Some((filter, expression)) = packets else {
+                return Ok(question);
+            };
+            if table != Table::Flows {
+                bail!("filters on packets are of flows; for services use conditions like port:443");
+            }
             question.filter = Some(PacketFilter {
                 matches: Box::new(move |key, flags| filter.matches_key(key, flags)),
-                addresses: addresses(expression),
+                addresses: addresses(&expression),
             });
         }
         Ok(question)
@@ -151,8 +160,8 @@ mod tests {
             (asked(|a| a.sort = Some("x".into())), "cannot sort by"),
             (asked(|a| a.until = Some("2h".into())), "until is not after"),
             (
-                asked(|a| a.conditions = vec!["x".into()]),
-                "is not a condition",
+                asked(|a| a.conditions = vec!["x:1".into()]),
+                "no field \"x\"",
             ),
         ] {
             let error = error.unwrap();

@@ -1,10 +1,6 @@
 //! Live changes of the graph, from the API's WebSocket.
 
-use std::{
-    collections::HashMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context as _, bail};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -14,7 +10,10 @@ use skua_config::arguments::AnalyzerArguments;
 use skua_output::{one_line, text};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::top::{Input, Sender};
+use crate::{
+    changes::Was,
+    top::{Input, Sender},
+};
 
 /// Path of the WebSocket.
 const PATH: &str = "/ws/subscriber";
@@ -22,10 +21,6 @@ const PATH: &str = "/ws/subscriber";
 const RETRY: Duration = Duration::from_secs(2);
 /// Nodes whose former metadata is kept.
 const KNOWN: usize = 20_000;
-/// Longer values are left out of a change's text.
-const SHORT: usize = 48;
-/// Keys that change all the time.
-const RESTLESS: [&str; 2] = ["Metric", "LastUpdateMetric"];
 
 /// Something that has changed.
 pub struct Event {
@@ -37,13 +32,6 @@ pub struct Event {
     pub name: String,
     /// The differences.
     pub what: String,
-}
-
-/// What a node was: its name, and a hash of each value.
-#[derive(Default)]
-struct Was {
-    name: String,
-    values: HashMap<String, u64>,
 }
 
 /// What all nodes were.
@@ -120,45 +108,6 @@ async fn listen(endpoint: &Endpoint, sender: &Sender) -> anyhow::Result<()> {
         }
     }
     bail!("the connection for changes has ended")
-}
-
-fn hash(value: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
-impl Was {
-    fn of(node: &Value) -> Self {
-        let metadata = node["Metadata"].as_object().into_iter().flatten();
-        let values = metadata.filter(|(key, _)| !RESTLESS.contains(&key.as_str()));
-        Self {
-            name: text(&node["Metadata"]["Name"]),
-            values: values
-                .map(|(key, value)| (key.clone(), hash(value)))
-                .collect(),
-        }
-    }
-
-    /// What of a node is other than it was, as `KEY=VALUE, …`.
-    fn changes(&self, now: &Self, node: &Value) -> Vec<String> {
-        let changed = now.values.iter();
-        let changed = changed.filter(|(key, hash)| self.values.get(*key) != Some(hash));
-        let mut changes: Vec<String> = changed
-            .map(|(key, _)| match &node["Metadata"][key] {
-                Value::String(text) if text.len() <= SHORT => format!("{key}={text}"),
-                value @ (Value::Number(_) | Value::Bool(_)) => format!("{key}={value}"),
-                _ => key.clone(),
-            })
-            .collect();
-        let gone = self
-            .values
-            .keys()
-            .filter(|key| !now.values.contains_key(*key));
-        changes.extend(gone.map(|key| format!("no {key}")));
-        changes.sort();
-        changes
-    }
 }
 
 impl Past {

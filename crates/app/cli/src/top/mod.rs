@@ -12,7 +12,7 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
@@ -23,8 +23,8 @@ use skua_config::arguments::{AnalyzerArguments, CaptureArguments};
 use skua_top::{
     app::{App, Effect},
     make::Make,
-    ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind},
-    theme::Theme,
+    ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind, MouseEvent},
+    theme::{Palette, Theme},
     view::{Answer, Failure, Request},
 };
 
@@ -67,14 +67,43 @@ pub struct TopArguments {
     /// When to use colours, from the terminal's palette
     #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
     pub color: When,
+    /// Which colours: the terminal's, light ones for a dark background, dark ones for a light one, or some that
+    /// people tell apart who see no red or green
+    #[arg(long, value_enum, default_value = "terminal", value_name = "NAME")]
+    pub theme: Colors,
     /// Draw with ASCII characters only; the default in locales without UTF-8
     #[arg(long)]
     pub ascii: bool,
+    /// Leave the mouse to the terminal, which then selects text
+    #[arg(long)]
+    pub no_mouse: bool,
+    /// Time between requests
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+}
+
+/// Colours of the view.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Colors {
+    Terminal,
+    Dark,
+    Light,
+    Safe,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match skua_config::arguments::duration(text)? {
+        interval if (1..=3600).contains(&interval.as_secs()) && interval.subsec_nanos() == 0 => {
+            Ok(interval)
+        }
+        _ => Err("whole seconds from 1s to 1h".into()),
+    }
 }
 
 /// Input of the view.
 enum Input {
     Key(KeyEvent),
+    Mouse(MouseEvent),
     Resized,
     Answered(Request, Result<Answer, Failure>),
     Made(Make, Result<Value, String>),
@@ -99,6 +128,12 @@ fn appearance(arguments: &TopArguments, variable: impl Fn(&str) -> Option<String
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     let dumb = variable("TERM").is_some_and(|term| term == "dumb" || term.starts_with("vt"));
     Theme {
+        palette: match arguments.theme {
+            Colors::Terminal => Palette::Terminal,
+            Colors::Dark => Palette::Dark,
+            Colors::Light => Palette::Light,
+            Colors::Safe => Palette::Safe,
+        },
         color: match arguments.color {
             When::Auto => !set("NO_COLOR") && !dumb,
             When::Always => true,
@@ -134,7 +169,9 @@ pub fn top(arguments: &TopArguments) -> anyhow::Result<()> {
     events::follow(analyzer, &sender)?;
     let mut app = App::new(&analyzer.address, theme);
     app.message = note.map(|note| (note, false));
-    let screen = Screen::enter()?;
+    app.interval = arguments.interval.as_secs();
+    app.zone = ahead_of_utc;
+    let screen = Screen::enter(!arguments.no_mouse)?;
     read_keys(sender.clone())?;
     let shown = Shown {
         app,
@@ -152,6 +189,7 @@ fn read_keys(sender: Sender) -> anyhow::Result<()> {
         loop {
             let input = match event::read() {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Input::Key(key),
+                Ok(Event::Mouse(mouse)) => Input::Mouse(mouse),
                 Ok(Event::Resize(..)) => Input::Resized,
                 Ok(_) => continue,
                 Err(error) => Input::End(Err(error).context("cannot read from the terminal")),
@@ -187,10 +225,33 @@ fn wait_for_signals(sender: Sender) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The time of day, UTC.
+/// Seconds that the clock of this terminal's user is ahead of UTC at a time.
+fn ahead_of_utc(second: i64) -> i32 {
+    let at = jiff::Timestamp::from_second(second).unwrap_or_default();
+    jiff::tz::TimeZone::system().to_offset(at).seconds()
+}
+
+/// The time of day.
 fn time_of_day() -> String {
-    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    now.get(11..20).unwrap_or_default().to_owned()
+    jiff::Zoned::now().strftime("%H:%M:%S").to_string()
+}
+
+/// Writes a new file in the working directory; returns its name.
+fn export(name: &str, kind: &str, text: &str) -> std::io::Result<String> {
+    use std::io::Write as _;
+    let stamp = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+    for more in ["", "-2", "-3", "-4"] {
+        let path = format!("skua-{name}-{stamp}{more}.{kind}");
+        match std::fs::File::create_new(&path) {
+            Ok(mut file) => {
+                file.write_all(text.as_bytes())?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
 }
 
 /// A running view.
@@ -225,7 +286,10 @@ impl Shown {
                 };
                 self.update_clock();
                 // The effect of a key is shown at once.
-                let hurry = matches!(input, Input::Key(_) | Input::Resized | Input::Made(..));
+                let hurry = matches!(
+                    input,
+                    Input::Key(_) | Input::Mouse(_) | Input::Resized | Input::Made(..)
+                );
                 if let Some(end) = self.handle_input(input, &mut screen)? {
                     return end;
                 }
@@ -257,12 +321,17 @@ impl Shown {
         screen: &mut Screen,
     ) -> anyhow::Result<Option<anyhow::Result<()>>> {
         match input {
-            Input::Key(key) => match self.app.key(key) {
-                None => {}
-                Some(Effect::Quit) => return Ok(Some(Ok(()))),
-                Some(Effect::Copy(text)) => screen.copy(&text)?,
-                Some(Effect::Make(make)) => self.make(make)?,
-            },
+            Input::Key(key) => {
+                let effect = self.app.key(key);
+                if effect == Some(Effect::Quit) {
+                    return Ok(Some(Ok(())));
+                }
+                self.carry_out(effect, screen)?;
+            }
+            Input::Mouse(mouse) => {
+                let effect = self.app.mouse(mouse);
+                self.carry_out(effect, screen)?;
+            }
             Input::Resized => {}
             Input::Answered(request, answer) => {
                 self.app
@@ -280,6 +349,22 @@ impl Shown {
             self.app.event("log", "", "", &line);
         }
         Ok(None)
+    }
+
+    /// Does what a key or a click asks for.
+    fn carry_out(&mut self, effect: Option<Effect>, screen: &mut Screen) -> anyhow::Result<()> {
+        match effect {
+            None | Some(Effect::Quit) => {}
+            Some(Effect::Copy(text)) => screen.copy(&text)?,
+            Some(Effect::Make(make)) => self.make(make)?,
+            Some(Effect::Export { name, kind, text }) => {
+                self.app.message = Some(match export(name, kind, &text) {
+                    Ok(path) => (format!("written to {path}"), false),
+                    Err(error) => (format!("cannot write the rows here: {error}"), true),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Makes a capture or a tap, without holding up the view.

@@ -14,6 +14,7 @@ use skua_top::{
         backend::CrosstermBackend,
         crossterm::{
             cursor::Show,
+            event::{DisableMouseCapture, EnableMouseCapture},
             execute,
             terminal::{
                 EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -32,7 +33,12 @@ pub struct Screen {
 
 fn restore() {
     // If it cannot be restored, the terminal no longer exists.
-    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    let _ = execute!(
+        io::stdout(),
+        DisableMouseCapture,
+        LeaveAlternateScreen,
+        Show
+    );
     let _ = disable_raw_mode();
 }
 
@@ -50,10 +56,13 @@ fn restore_on_panic() {
 
 impl Screen {
     /// Sets up the terminal.
-    pub fn enter() -> anyhow::Result<Self> {
+    pub fn enter(mouse: bool) -> anyhow::Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read keys from the terminal")?;
-        let entered = execute!(io::stdout(), EnterAlternateScreen);
+        let mut entered = execute!(io::stdout(), EnterAlternateScreen);
+        if mouse {
+            entered = entered.and_then(|()| execute!(io::stdout(), EnableMouseCapture));
+        }
         // A screenful in one piece.
         let out = io::BufWriter::with_capacity(64 << 10, io::stdout());
         let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(out)));

@@ -1,6 +1,7 @@
 //! What runs the captures that follow a query.
 
 mod by_node;
+mod counters;
 pub mod dpdk;
 mod each;
 pub mod live;

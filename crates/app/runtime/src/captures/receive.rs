@@ -6,7 +6,7 @@ use skua_probe::receive::{
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use crate::captures::{each::Opened, run::LocalRunner, worker::Part};
+use crate::captures::{counters::NotedCounters, each::Opened, run::LocalRunner, worker::Part};
 
 /// What is received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,6 +46,7 @@ pub fn listen(capture: &Capture) -> Result<SocketAddr, String> {
 pub struct Receiver {
     part: Part,
     address: SocketAddr,
+    _counters: Option<NotedCounters>,
 }
 
 impl Receiver {
@@ -66,7 +67,7 @@ impl Receiver {
             scan_interval,
             ..ReceiverConfig::at(listen)
         };
-        let (part, address) = match format {
+        let (part, (address, counters)) = match format {
             InputFormat::Packets => Part::start(runner, capture, node, move |seed| {
                 let probe = PcapSocketProbe::start(PcapSocketConfig {
                     table: datagrams(seed).table,
@@ -74,20 +75,26 @@ impl Receiver {
                     ..PcapSocketConfig::at(listen)
                 })?;
                 let address = probe.address();
-                Ok((probe, address))
+                Ok((probe, (address, None)))
             })?,
             InputFormat::Sflow => Part::start(runner, capture, node, move |seed| {
                 let probe = SflowProbe::start(datagrams(seed))?;
-                let address = probe.address();
-                Ok((probe, address))
+                let more = (probe.address(), Some(probe.counters()));
+                Ok((probe, more))
             })?,
             InputFormat::Netflow => Part::start(runner, capture, node, move |seed| {
                 let probe = NetflowProbe::start(datagrams(seed))?;
                 let address = probe.address();
-                Ok((probe, address))
+                Ok((probe, (address, None)))
             })?,
         };
-        Ok(Self { part, address })
+        let note =
+            |counters| NotedCounters::start(runner.graph.clone(), point.node.clone(), counters);
+        Ok(Self {
+            part,
+            address,
+            _counters: counters.map(note).transpose()?,
+        })
     }
 
     /// Where it listens.

@@ -183,8 +183,8 @@ fn misfit(capture: &Capture) -> Option<&'static str> {
     let exported = matches!(kind, T::Sflow | T::Netflow | T::OvsSflow | T::OvsNetflow);
     let listens = exported || kind == T::PcapSocket;
     let chooses = !exported || kind == T::OvsSflow;
-    if exported && !capture.bpf_filter.is_empty() {
-        return Some("BPFFilter: no packets come whole enough to be filtered");
+    if matches!(kind, T::Netflow | T::OvsNetflow) && !capture.bpf_filter.is_empty() {
+        return Some("BPFFilter: no packets come, only what others have counted");
     }
     if !chooses && capture.sampling_rate != 1 {
         return Some("SamplingRate: who sends chooses it");

@@ -4,7 +4,7 @@ use std::{
     io::Read as _,
     os::{fd::AsFd as _, unix::net::UnixStream},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
@@ -114,7 +114,9 @@ impl Worker {
         open: impl FnOnce(u64) -> anyhow::Result<(P, T)>,
         result: &mpsc::Sender<anyhow::Result<(CaptureSet, T)>>,
     ) {
-        let seed = secret_seed();
+        // The same for all: captures share programs that have it as a constant.
+        static SEED: OnceLock<u64> = OnceLock::new();
+        let seed = *SEED.get_or_init(secret_seed);
         let opened = open(seed).and_then(|(probe, more)| {
             let packets = probe.packets();
             let sending = Sending::start(&self.capture, packets.as_ref())?;
@@ -153,6 +155,7 @@ impl Worker {
         state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
         CaptureSet {
+            file: None,
             number: self.number,
             id: self.capture.uuid,
             shared: Shared::new(state, waker),

@@ -41,11 +41,16 @@ impl Role {
             return *method == Method::GET && path == crate::paths::AGENTS;
         }
         self == Self::Admin
-            // An agent changes the graph.
+            // Agents and publishers change the graph.
             || (path != crate::paths::AGENTS
+                && path != crate::paths::PUBLISHER
                 && matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
             // A query, with its text in the body.
             || (*method == Method::POST && path == "/api/topology")
+            // What a workflow does, it does with the rights of who calls it.
+            || (*method == Method::POST
+                && path.starts_with("/api/workflow/")
+                && path.ends_with("/call"))
             // A logout ends only the caller's own session.
             || (*method == Method::POST && path == crate::paths::LOGOUT)
             // A session with what one may anyway.
@@ -97,6 +102,9 @@ mod tests {
         assert!(read(Method::GET, "/api/addresses"));
         assert!(read(Method::HEAD, "/metrics"));
         assert!(read(Method::POST, "/api/topology"));
+        assert!(!read(Method::GET, "/ws/publisher"));
+        assert!(read(Method::POST, "/api/workflow/1/call"));
+        assert!(!read(Method::POST, "/api/workflow"));
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
             assert!(!read(method.clone(), "/api/addresses"));
             assert!(!read(method.clone(), "/api/capture"));

@@ -2,15 +2,17 @@
 
 use std::{
     io::{BufRead as _, BufReader},
+    net::UdpSocket,
     process::Stdio,
 };
 
 use serde_json::{Value, json};
 use skua_testkit::access::BEARER;
+use skua_wire::sflow::{CountersHead, DataSource, Header, InterfaceCounters, Writer};
 
 use crate::lab::{
     Flow, Net, SendMode, Sender, Skua, Sum, Wire, root_tests,
-    skua::{self, parse_lines},
+    skua::{self, NO_HISTORY, parse_lines},
     wait_for,
 };
 
@@ -296,7 +298,7 @@ fn what_a_type_cannot_do_is_refused() {
         ask(net, &skua, &args).unwrap_err()
     };
     for (more, why) in [
-        (&["--type", "sflow", "--bpf", "udp"][..], "BPFFilter"),
+        (&["--type", "netflow", "--bpf", "udp"][..], "BPFFilter"),
         (
             &["--type", "netflow", "--samplingrate", "8"],
             "SamplingRate",
@@ -320,4 +322,139 @@ fn what_a_type_cannot_do_is_refused() {
     assert_eq!(capture["UnfitNodes"], 1, "{capture:#}");
     let list = String::from_utf8(ask(net, &skua, &["capture", "list"]).unwrap()).unwrap();
     assert!(list.contains("Open vSwitch"), "{list}");
+}
+
+#[test]
+fn counters_that_come_by_sflow_are_metadata_of_the_node() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let net = &wire.near;
+    let skua = Skua::run(net, "--interface x0");
+    let id = create(net, &skua, NEAR, &["--type", "sflow", "--bpf", "udp"]);
+    wait_active(net, &skua, &id, 1);
+    let capture = object(net, &skua, &["capture", "get", &id]);
+    let port = capture["Nodes"][0]["Port"].as_u64().unwrap() as u16;
+    let socket = net.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let send = |sequence: u32, in_unicast: u32| {
+        let (mut out, agent) = (Vec::new(), "192.0.2.7".parse().unwrap());
+        let header = Header {
+            agent,
+            sub_agent: 0,
+            sequence,
+            uptime_ms: 1_000 * sequence,
+        };
+        let head = CountersHead {
+            sequence,
+            source: DataSource { class: 0, index: 9 },
+        };
+        let interface = InterfaceCounters {
+            in_unicast,
+            ..InterfaceCounters::default()
+        };
+        Writer::new(&mut out, &header).counters_sample(&head, |records| {
+            records.interface(&interface);
+        });
+        socket.send_to(&out, ("127.0.0.1", port)).unwrap();
+    };
+    let shown = || {
+        let nodes = object(net, &skua, &["query", NEAR, "--format", "json"]);
+        nodes[0]["Metadata"]["SFlow"].clone()
+    };
+    let wait = |total: u64, more: u64| {
+        wait_for(&format!("{total} packets"), || {
+            let sflow = shown();
+            let is = |part: &str, n: u64| sflow[part]["IfInUcastPkts"] == n;
+            (is("Metric", total) && is("LastUpdateMetric", more)).then_some(())
+        });
+    };
+    send(1, 10);
+    wait(10, 10);
+    send(2, 17);
+    wait(17, 7);
+    assert_eq!(shown()["IfMetrics"]["9"]["IfInUcastPkts"], 17);
+    ask(net, &skua, &["capture", "delete", &id]).unwrap();
+    wait_for("no counters", || shown().is_null().then_some(()));
+    skua.stop();
+}
+
+#[test]
+fn captures_of_the_configuration_run_from_the_start_and_once() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new();
+    let net = &wire.near;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let write = |captures: &str| {
+        let text =
+            format!("captures: {{startup: {captures}}}\nagent: {{metadata: {{rack: r7}}}}\n");
+        std::fs::write(path("config"), text).unwrap();
+    };
+    let declared = format!("[{{gremlin: \"{NEAR}\", type: ebpf, bpf: udp, name: first}}]");
+    write(&declared);
+    let args = format!("--interface x0 --config {}", path("config"));
+    let run = || {
+        let mut command = skua::command(net);
+        command
+            .args(["run", "--listen", "127.0.0.1:0", "--summary", "json"])
+            .args(args.split_whitespace())
+            .env(NO_HISTORY.0, path("kept"));
+        Skua::run_command(net, &mut command)
+    };
+    let skua = run();
+    let all = |skua: &Skua| {
+        let answer: Value = serde_json::from_str(&skua.get("/api/capture")).unwrap();
+        let all = answer.as_object().unwrap().values();
+        let mut all: Vec<(String, String)> = all
+            .map(|capture| {
+                let text = |key: &str| capture[key].as_str().unwrap().to_owned();
+                (text("UUID"), text("Name"))
+            })
+            .collect();
+        all.sort_by(|a, b| a.1.cmp(&b.1));
+        all
+    };
+    let before = all(&skua);
+    assert_eq!(before.len(), 1);
+    assert_eq!(before[0].1, "first");
+    wait_active(net, &skua, &before[0].0, 1);
+    let theirs = create(net, &skua, NEAR, &["--name", "theirs", "--bpf", "tcp"]);
+    let rack = object(
+        net,
+        &skua,
+        &["query", "G.V().Has('Type', 'host').Values('rack')"],
+    );
+    assert_eq!(rack, json!(["r7"]));
+    skua.stop();
+
+    // Declared twice, and once what somebody made: each of them is there once.
+    let one = declared.trim_matches(['[', ']']);
+    write(&format!(
+        "[{one}, {one}, {{gremlin: \"{NEAR}\", type: auto, bpf: tcp}}]"
+    ));
+    let skua = run();
+    let again = all(&skua);
+    assert_eq!(
+        again,
+        [before[0].clone(), (theirs.clone(), "theirs".into())]
+    );
+    wait_active(net, &skua, &before[0].0, 1);
+    wait_active(net, &skua, &theirs, 1);
+    skua.stop();
+
+    // No longer declared, it is gone; one that cannot be is refused by name.
+    write("[]");
+    let skua = run();
+    assert_eq!(all(&skua), [(theirs, "theirs".into())]);
+    skua.stop();
+    write("[{gremlin: \"G.V(\"}]");
+    let output = skua::output(net, &format!("run {args}"));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && text.contains("captures.startup[0]"),
+        "{text}"
+    );
 }

@@ -16,7 +16,7 @@ use crate::{
 const DATAGRAMS: u64 = 1000;
 
 /// Two namespaces at a bridge of a third one.
-fn bridged() -> [Net; 3] {
+pub fn bridged() -> [Net; 3] {
     let [host, client, server] = [(); 3].map(|()| Net::new());
     host.ip("link add br0 type bridge");
     host.ip("link set br0 up");

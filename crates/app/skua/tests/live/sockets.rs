@@ -188,6 +188,55 @@ fn the_kernels_sums_tell_the_same() {
 }
 
 #[test]
+fn the_node_of_the_host_has_its_sockets_on_request() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let config = std::env::temp_dir().join(format!("lv-{}-metadata.yaml", std::process::id()));
+    std::fs::write(&config, "topology: {sockets: true}\n").unwrap();
+    let args = "--interface x0 --max-entries 1000 --scan-interval 100ms --config";
+    let skua = Skua::run(&wire.near, &format!("{args} {}", config.display()));
+    std::fs::remove_file(&config).unwrap();
+    let bind = || TcpListener::bind("10.7.0.2:7400").unwrap();
+    let listener = wire.near.inside(bind);
+    let connect = || TcpStream::connect("10.7.0.2:7400").unwrap();
+    let far = wire.far.inside(connect);
+    let (accepted, _) = listener.accept().unwrap();
+    // State, other port and process of the sockets at the listener's port.
+    let known = || {
+        let output = crate::lab::skua::command(&wire.near)
+            .args(["query", "G.V().Has('Type', 'host')", "--format", "json"])
+            .env("SKUA_ANALYZER", &skua.address)
+            .output()
+            .unwrap();
+        let hosts: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let sockets = hosts[0]["Metadata"]["Sockets"].as_array().cloned();
+        let ours = sockets.unwrap_or_default().into_iter();
+        ours.filter(|socket| socket["LocalPort"] == 7400)
+            .collect::<Vec<_>>()
+    };
+    let other = far.local_addr().unwrap().port();
+    wait_for("the listener and its connection", || {
+        let known = known();
+        let has = |state: &str, remote: u16| {
+            known.iter().any(|socket| {
+                socket["State"] == state
+                    && socket["RemotePort"] == remote
+                    && socket["Pid"] == std::process::id()
+                    && socket["LocalAddress"] == "10.7.0.2"
+            })
+        };
+        // What changes with each packet is not there: each change would be a version in the history.
+        let still = known.iter().all(|socket| socket["BytesSent"].is_null());
+        (known.len() == 2 && has("LISTEN", 0) && has("ESTABLISHED", other) && still).then_some(())
+    });
+    drop((far, accepted));
+    wait_for("the listener alone", || (known().len() == 1).then_some(()));
+    skua.stop();
+}
+
+#[test]
 fn open_listening_and_refused_sockets_are_shown() {
     if !root_tests() {
         return;
@@ -393,6 +442,116 @@ fn without_rights_for_programs_sock_diag_serves() {
     let listening = get(&skua, "/api/sockets?listen=true&port=7600");
     assert_eq!(listening[0]["pid"], served.id(), "{listening:?}");
     skua.stop();
+}
+
+/// The children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+/// Waits at 10.7.0.2, at a port that says which number it has for itself.
+const NUMBERED: &str = "import os, socket, time\n\
+     s = socket.create_server(('10.7.0.2', 7660 + os.getpid()))\n\
+     print('on')\n\
+     time.sleep(600)\n";
+
+#[test]
+fn a_process_in_a_container_has_the_hosts_number_and_its_own() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let skua = Skua::run(&wire.near, "--interface x0");
+    let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc", "--"];
+    let mut inside = wire.near.command("unshare");
+    inside
+        .args(namespace)
+        .args(["python3", "-u", "-c", NUMBERED]);
+    let inside = Process::start(&mut inside).ready();
+    let pid = children(inside.id())[0];
+    let found = wait_for("its socket", || {
+        get(&skua, "/api/sockets?listen=true&port=7661").pop()
+    });
+    assert_eq!((&found["pid"], &found["ns_pid"]), (&pid.into(), &1.into()));
+    let query = "G.V().Has('Type', 'process', 'Listens.Port', 7661).ValueMap('PID', 'NSPID')";
+    wait_for("its node", || {
+        let text = ask_query(&wire.near, &skua, query);
+        let found: Value = serde_json::from_str(&text).unwrap();
+        (found == serde_json::json!([{"PID": pid, "NSPID": 1}])).then_some(())
+    });
+    // It has one number here.
+    let here = server(&wire.near, 7662, 10);
+    let found = wait_for("its socket", || {
+        get(&skua, "/api/sockets?listen=true&port=7662").pop()
+    });
+    assert_eq!(found["pid"], here.id());
+    assert!(found["ns_pid"].is_null(), "{found}");
+    skua.stop();
+}
+
+/// In a container of its own it sees other processes under other numbers: it never takes one for another.
+#[test]
+fn in_a_pid_namespace_the_kernels_numbers_are_the_hosts() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let skua = Skua::run_among(&wire.near, &[&wire.near], "--interface x0");
+    // The kernel lists open sockets by the processes that we see: what begins now needs no list.
+    let served = server(&wire.near, 7663, 10);
+    let found = wait_for("its socket", || {
+        get(&skua, "/api/sockets?listen=true&port=7663").pop()
+    });
+    assert_eq!(found["pid"], served.id());
+    assert_eq!(found["process"], "python3");
+    // The path is in a /proc that is not ours.
+    let executable = found["executable"].as_str().unwrap();
+    assert!(!executable.contains('/'), "{executable}");
+    skua.stop();
+}
+
+#[test]
+fn in_a_pid_namespace_sock_diag_knows_no_numbers_of_the_host() {
+    if !root_tests() {
+        return;
+    }
+    let wire = wire();
+    let caps = "-all,+net_raw,+net_admin,+sys_ptrace,+dac_read_search";
+    let mut command = wire.near.command("unshare");
+    command
+        .args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .args([
+            "bash",
+            "-c",
+            "python3 -u -c \"$1\" & shift; exec \"$@\"",
+            "sh",
+            NUMBERED,
+        ])
+        .args([
+            "setpriv",
+            &format!("--bounding-set={caps}"),
+            &format!("--inh-caps={caps}"),
+        ])
+        .arg(skua_testkit::program!())
+        .args(["run", "--interface", "x0", "--listen", "127.0.0.1:0"])
+        .args(["--summary", "json", "--type", "afpacket"])
+        .env("SKUA_CONFIG", "/dev/null")
+        .env("SKUA_HISTORY_DIRECTORY", "");
+    let skua = Skua::run_command(&wire.near, &mut command);
+    let found = wait_for("its socket", || {
+        let waits = get(&skua, "/api/sockets?listen=true&process=python3");
+        let port = |socket: &Value| socket["local"]["port"].as_u64().unwrap();
+        let mine = |socket: &Value| (7660..7700).contains(&port(socket));
+        let found = waits.into_iter().find(mine)?;
+        Some((port(&found), found))
+    });
+    let (port, found) = found;
+    assert!(found["pid"].is_null(), "{found}");
+    assert_eq!(found["ns_pid"], port - 7660, "{found}");
+    assert!(found["executable"].as_str().unwrap().starts_with('/'));
 }
 
 #[test]

@@ -361,15 +361,15 @@ fn learned(asked: &Asked<'_>) {
 
 /// What the script says that it sent is where it has to be.
 fn flows(asked: &Asked<'_>, said: &str) {
-    let sent: Vec<(u64, &str)> = said
+    let sent: Vec<(&str, u64, &str)> = said
         .lines()
         .map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            (words[3].parse().unwrap(), *words.last().unwrap())
+            (words[1], words[3].parse().unwrap(), words[words.len() - 1])
         })
         .collect();
     assert!(sent.len() >= 3, "{said}");
-    for (number, to) in &sent {
+    for (from, number, to) in &sent {
         let of = format!("G.Flows().Has('Network.B', '{to}', 'Transport.B', 9)");
         let number = *number;
         // Everywhere the same number, and nothing else.
@@ -384,7 +384,7 @@ fn flows(asked: &Asked<'_>, said: &str) {
             },
             || BTreeSet::from([number]),
         );
-        // Whose the address is.
+        // Whose the MAC addresses are: each station's on the way.
         asked.same(
             &format!("{of}.Out().Dedup().Values('IfIndex')"),
             |answer| {
@@ -393,17 +393,7 @@ fn flows(asked: &Asked<'_>, said: &str) {
                     .map(Value::to_string)
                     .collect::<BTreeSet<_>>()
             },
-            || {
-                let owners = MACHINES.iter().flat_map(|machine| {
-                    let all = asked.lab.json(machine, "ip -j addr show");
-                    let own = list(&all)
-                        .iter()
-                        .filter(|link| list(&link["addr_info"]).iter().any(|a| a["local"] == *to));
-                    own.map(|link| link["ifindex"].to_string())
-                        .collect::<Vec<_>>()
-                });
-                owners.collect()
-            },
+            || stations(asked.lab, from, to),
         );
     }
     // From web through its cable, over the bridge, through the tunnel.
@@ -448,6 +438,116 @@ fn switch(asked: &Asked<'_>) {
         texts,
         || lab.vsctl("--bare --columns=name find interface external_ids:iface-id=vm1"),
     );
+    rules(asked);
+    captured_bridge(asked);
+}
+
+/// Numbers of the interfaces that packets from a machine to an address are sent to, one router after the other, as `ip` knows them.
+fn stations(lab: &Lab, from: &str, to: &str) -> BTreeSet<String> {
+    let (mut machine, mut found) = (from, BTreeSet::new());
+    loop {
+        let route = lab.json(machine, &format!("ip -j route get {to}"));
+        let next = route[0]["gateway"].as_str().unwrap_or(to).to_owned();
+        machine = MACHINES
+            .into_iter()
+            .find(|machine| {
+                let links = lab.json(machine, "ip -j addr show");
+                let owns = |link: &&Value| {
+                    let addresses = list(&link["addr_info"]);
+                    addresses.iter().any(|address| address["local"] == *next)
+                };
+                let own = list(&links).iter().find(owns);
+                found.extend(own.map(|link| link["ifindex"].to_string()));
+                own.is_some()
+            })
+            .unwrap();
+        if next == to {
+            return found;
+        }
+    }
+}
+
+/// OpenFlow rules are those of the switch, with its counters.
+fn rules(asked: &Asked<'_>) {
+    let lab = asked.lab;
+    let ofctl = |line: &str| {
+        let bridge = format!("unix:{}/sw0.mgmt", lab.directory);
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let environment = format!("env OVS_RUNDIR={}", lab.directory);
+        let line = format!("{environment} ovs-ofctl -O OpenFlow14 {command} {bridge} {rest}");
+        lab.room("host").exec(line.trim())
+    };
+    ofctl("add-flow priority=9,udp,tp_dst=4789,cookie=0x77,actions=NORMAL");
+    ofctl("add-group group_id=5,type=all,bucket=actions=1");
+    let rules = "G.V().Has('Type', 'ovsbridge', 'Name', 'sw0').Out('Type', 'ofrule')";
+    asked.same(&format!("{rules}.Values('Cookie')"), texts, || {
+        BTreeSet::from(["0x0".to_owned(), "0x77".to_owned()])
+    });
+    let one = format!("{rules}.Has('Cookie', '0x77').Values('Rule')");
+    asked.same(&one, texts, || {
+        BTreeSet::from(["table=0,priority=9,udp,tp_dst=4789 actions=NORMAL".to_owned()])
+    });
+    asked.same(
+        "G.V().Has('Type', 'ofgroup').Values('GroupType')",
+        texts,
+        || BTreeSet::from(["all".to_owned()]),
+    );
+    // What has passed the bridge's first rule: `n_packets=12,`.
+    let counted = || {
+        let text = ofctl("dump-flows");
+        let packets = text
+            .lines()
+            .find(|line| line.contains(" priority=0 "))
+            .and_then(|line| line.split("n_packets=").nth(1))
+            .and_then(|text| text.split(',').next());
+        packets.and_then(|packets| packets.parse::<u64>().ok())
+    };
+    let first = format!("{rules}.Has('Priority', 0).Values('Metric.RxPackets')");
+    asked.same(
+        &first,
+        |found| list(found).first().and_then(Value::as_u64),
+        counted,
+    );
+}
+
+/// What a capture writes at a bridge stays there when internal ports come and go.
+fn captured_bridge(asked: &Asked<'_>) {
+    let (lab, host) = (asked.lab, asked.lab.room("host"));
+    let bridge = "G.V().Has('Type', 'ovsbridge', 'Name', 'sw0')";
+    let create = [
+        "capture",
+        "create",
+        "--gremlin",
+        bridge,
+        "--type",
+        "ovssflow",
+    ];
+    net::run(
+        skua::command(host)
+            .args(create)
+            .env("SKUA_ANALYZER", &asked.skua.address),
+    );
+    let captures =
+        || list(&asked.ask(&format!("{bridge}.HasKey('Captures').Values('Name')"))).len();
+    wait_for("the bridge's capture", || (captures() == 1).then_some(()));
+    for port in ["in1", "in2", "in3", "in4"] {
+        lab.vsctl(&format!(
+            "add-port sw0 {port} -- set interface {port} type=internal"
+        ));
+        let port = format!("G.V().Has('Type', 'ovsport', 'Name', '{port}').Values('Name')");
+        wait_for("the port", || {
+            (list(&asked.ask(&port)).len() == 1).then_some(())
+        });
+        assert_eq!(captures(), 1, "after {port}");
+    }
+    for port in ["in1", "in2", "in3", "in4"] {
+        lab.vsctl(&format!("del-port sw0 {port}"));
+    }
+    let gone = "G.V().Has('Type', 'ovsport', 'Name', Regex('in[1-4]'))";
+    wait_for("no ports", || {
+        list(&asked.ask(gone)).is_empty().then_some(())
+    });
+    assert_eq!(captures(), 1);
 }
 
 #[test]
@@ -460,7 +560,11 @@ fn the_lab_is_what_ip_and_bridge_say() {
     let ovs = knows_ovs(host);
     let rooms: Vec<&Net> = lab.rooms.values().map(|room| &**room).collect();
     let target = format!("unix:{}/db.sock", lab.directory);
-    let environment = [("SKUA_OVS_TARGET", target.as_str())];
+    let environment = [
+        ("SKUA_OVS_TARGET", target.as_str()),
+        ("SKUA_OVS_OPENFLOW_ENABLED", "true"),
+        ("SKUA_OVS_OPENFLOW_INTERVAL", "500ms"),
+    ];
     let environment = if ovs { &environment[..] } else { &[] };
     let skua = Skua::run_among_with(host, &rooms, "--scan-interval 1s", environment);
     let asked = Asked {

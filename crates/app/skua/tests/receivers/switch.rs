@@ -87,10 +87,16 @@ impl Switch {
     }
 
     pub fn vsctl(&self, command: &str) -> String {
-        self.ovs(&format!(
+        let said = self.ovs(&format!(
             "ovs-vsctl --db=unix:{} {command}",
             self.path("db.sock")
-        ))
+        ));
+        // Flows that the datapath has go on as before until they are looked at again, which may take seconds.
+        if let Ok(pid) = fs::read_to_string(self.path("vswitchd.pid")) {
+            let control = self.path(&format!("ovs-vswitchd.{}.ctl", pid.trim()));
+            self.ovs(&format!("ovs-appctl -t {control} revalidator/purge"));
+        }
+        said
     }
 
     /// ifIndex of the port of a host, 1 or 2.

@@ -52,3 +52,33 @@ pub const EDGES: [Column; 15] = [
     column("LAST", false, 6, |e| moment(&e["last"])),
     column("CHANGE", false, 2, |e| text(&e["change"])),
 ];
+
+/// Columns of `skua services --since`.
+pub const LATELY: [Column; 11] = [
+    column("CLIENT", false, 0, |e| caller(&e["client"])),
+    column("SERVER", false, 0, |e| caller(&e["server"])),
+    column("PORT", true, 1, |e| {
+        e["port"]
+            .as_u64()
+            .map(|port| port.to_string())
+            .unwrap_or_default()
+    }),
+    column("CONNS", true, 0, |e| number(&e["connections"])),
+    column("NEW/S", true, 3, |e| {
+        let begun = e["connections"].as_u64().unwrap_or(0) as f64;
+        match e["seconds"].as_u64() {
+            Some(seconds) if begun > 0.0 => format!("{:.1}", begun / seconds.max(1) as f64),
+            _ => "-".into(),
+        }
+    }),
+    column("FAILED", true, 1, |e| number(&e["failed"])),
+    column("RESET", true, 3, |e| number(&e["reset"])),
+    column("BYTES", true, 2, |e| size(&e["bytes"])),
+    column("RTT P50", true, 1, |e| microseconds(&e["rtt"]["p50_us"])),
+    column("P95", true, 1, |e| microseconds(&e["rtt"]["p95_us"])),
+    column("RETRANS", true, 1, |e| {
+        let share = e["retransmitted"].as_u64().unwrap_or(0) as f64
+            / e["packets"].as_u64().unwrap_or(0).max(1) as f64;
+        format!("{:.2}%", share * 100.0)
+    }),
+];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Column, endpoint, text};
+use super::{Column, column, endpoint, number, text};
 use crate::format::{bit_rate, bytes, count, duration, nanoseconds};
 
 fn seconds(flow: &Value) -> String {
@@ -56,101 +56,49 @@ fn round_trip(flow: &Value) -> String {
         .unwrap_or_default()
 }
 
-/// Columns of `skua flows`.
-pub const FLOW_COLUMNS: [Column; 15] = [
-    Column {
-        title: "INTERFACE",
-        right: false,
-        rank: 5,
-        cell: |f| match f["points"].as_u64() {
-            Some(points) => format!("{} +{}", text(&f["interface"]), points.saturating_sub(1)),
-            None => text(&f["interface"]),
-        },
-    },
-    Column {
-        title: "PROTO",
-        right: false,
-        rank: 0,
-        cell: |f| text(&f["protocol"]),
-    },
-    Column {
-        title: "A (spoke first)",
-        right: false,
-        rank: 0,
-        cell: |f| endpoint(&f["a"]),
-    },
-    Column {
-        title: "B",
-        right: false,
-        rank: 0,
-        cell: |f| endpoint(&f["b"]),
-    },
-    Column {
-        title: "PROCESSES",
-        right: false,
-        rank: 4,
-        cell: processes,
-    },
-    Column {
-        title: "RATE",
-        right: true,
-        rank: 1,
-        cell: rate,
-    },
-    Column {
-        title: "A>B PKTS",
-        right: true,
-        rank: 7,
-        cell: |f| count(f["ab"]["packets"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "A>B",
-        right: true,
-        rank: 2,
-        cell: |f| bytes(f["ab"]["bytes"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "B>A PKTS",
-        right: true,
-        rank: 7,
-        cell: |f| count(f["ba"]["packets"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "B>A",
-        right: true,
-        rank: 2,
-        cell: |f| bytes(f["ba"]["bytes"].as_u64().unwrap_or(0)),
-    },
-    Column {
-        title: "AGE",
-        right: true,
-        rank: 3,
-        cell: seconds,
-    },
-    Column {
-        title: "STATE",
-        right: false,
-        rank: 4,
-        cell: tcp,
-    },
-    Column {
-        title: "RTT",
-        right: true,
-        rank: 6,
-        cell: round_trip,
-    },
-    Column {
-        title: "FLAGS",
-        right: false,
-        rank: 8,
-        cell: flags,
-    },
-    Column {
-        title: "COMMUNITY ID",
-        right: false,
-        rank: 9,
-        cell: |f| text(&f["community_id"]),
-    },
+/// Segments that were sent again, of both sides.
+fn retransmitted(flow: &Value) -> String {
+    let of = |side: &str| flow["tcp"][side].as_u64();
+    match (of("ab_retransmitted"), of("ba_retransmitted")) {
+        (None, None) => String::new(),
+        (ab, ba) => count(ab.unwrap_or(0) + ba.unwrap_or(0)),
+    }
+}
+
+/// The interface, and how many more have seen it.
+fn interface(flow: &Value) -> String {
+    match flow["points"].as_u64() {
+        Some(points) => format!("{} +{}", text(&flow["interface"]), points.saturating_sub(1)),
+        None => text(&flow["interface"]),
+    }
+}
+
+fn amount(flow: &Value, way: &str) -> String {
+    bytes(flow[way]["bytes"].as_u64().unwrap_or(0))
+}
+
+fn packets(flow: &Value, way: &str) -> String {
+    count(flow[way]["packets"].as_u64().unwrap_or(0))
+}
+
+/// Columns of `skua flows`: what tells conversations apart first.
+pub const FLOW_COLUMNS: [Column; 16] = [
+    column("PROCESSES", 1, processes),
+    column("PROTO", 0, |f| text(&f["protocol"])),
+    column("FROM", 0, |f| endpoint(&f["a"])),
+    column("TO", 0, |f| endpoint(&f["b"])),
+    number("RATE", 2, rate),
+    number("SENT", 3, |f| amount(f, "ab")),
+    number("RECEIVED", 3, |f| amount(f, "ba")),
+    number("AGE", 4, seconds),
+    column("STATE", 5, tcp),
+    number("RTT", 7, round_trip),
+    column("INTERFACE", 6, interface),
+    number("SENT PKTS", 8, |f| packets(f, "ab")),
+    number("RECEIVED PKTS", 8, |f| packets(f, "ba")),
+    number("RETRANS", 8, retransmitted),
+    column("FLAGS", 9, flags),
+    column("COMMUNITY ID", 10, |f| text(&f["community_id"])),
 ];
 
 #[cfg(test)]

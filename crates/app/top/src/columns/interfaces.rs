@@ -18,7 +18,7 @@ fn sum(interface: &Value, way: &str, key: &str) -> u64 {
 
 /// `CAUSE NUMBER, …`.
 fn causes(interface: &Value) -> String {
-    let causes = interface["causes"].as_object().into_iter().flatten();
+    let causes = interface["not_in_flows"].as_object().into_iter().flatten();
     let causes = causes
         .map(|(cause, sum)| format!("{cause} {}", count(sum["packets"].as_u64().unwrap_or(0))));
     causes.collect::<Vec<_>>().join(", ")

@@ -10,10 +10,10 @@ mod tree;
 
 use serde_json::Value;
 
-pub use edges::EDGES;
+pub use edges::{EDGES, LATELY};
 pub use events::EVENTS;
 pub use flows::FLOW_COLUMNS;
-pub use groups::PROCESSES;
+pub use groups::{GROUPS, PROCESSES};
 pub use interfaces::INTERFACES;
 pub use sockets::{DEPENDENCIES, SERVICES, SOCKETS, place};
 pub use tree::TREE;

@@ -110,6 +110,10 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
     }
     let keys = match app.overlay {
         Some(Overlay::Confirm(_)) => "Enter makes it  Esc does not",
+        Some(Overlay::Columns { .. }) => {
+            "arrows choose  space shows or hides  any other key closes"
+        }
+        Some(Overlay::Details { .. }) => "arrows scroll  J raw JSON  y copy  any other key closes",
         Some(_) => "arrows scroll  y copy  any other key closes",
         None => match app.view {
             View::Topology => {
@@ -122,6 +126,9 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
             View::Overview => {
                 "1-7 views  / filter  Enter details  c capture  space freeze  ? help  q quit"
             }
+            View::Flows => {
+                "s sort  / filter  b sum up  e ended  Enter details  c capture  ? help  q quit"
+            }
             _ => "s sort  r reverse  / filter  Enter details  c capture  t tap  ? help  q quit",
         },
     };
@@ -132,10 +139,7 @@ fn key_line(app: &App, width: usize) -> Line<'static> {
 fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let theme = app.theme;
     let [about, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
-    let columns = match app.view {
-        View::Services if app.dependencies => &crate::columns::DEPENDENCIES[..],
-        view => view.columns(),
-    };
+    let columns = app.columns();
     let list = app.list();
     let mut spans = Vec::new();
     if let Some(order) = app.view.sorts().get(list.sort) {
@@ -149,6 +153,14 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         0 => "no rows".to_owned(),
         _ => format!("row {} of {}", list.base + list.selected + 1, list.all()),
     }));
+    if app.view == View::Flows && !app.fleet {
+        if let Some(by) = app.group {
+            spans.push(Span::raw(format!("{}summed up by {by}", theme.dot())));
+        }
+        if !app.ended {
+            spans.push(Span::raw(format!("{}without ended", theme.dot())));
+        }
+    }
     if !list.filter.is_empty() {
         let text = format!("{}filter: {}", theme.dot(), list.filter);
         let text = shown(&text, usize::from(about.width), theme.ascii);

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     app::{App, Overlay},
     make::{MINUTES, Make},
+    readable::readable,
     text::shown,
     theme::Theme,
 };
@@ -27,16 +28,22 @@ const HELP: &str = "\
 arrows, j k   choose a row; PageUp, PageDown, Home (g), End (G)
 Enter         details of the row
 s, S          next and previous order; r reverses it
-/             filter: for flows a pcap expression; for sockets and services
-              words like process=curl port=443; for the topology a Gremlin
-              query; for the others a part of a line
+/             filter: for flows process:curl port:443 rate>1Mbit or a
+              pcap expression, Tab completes; for sockets and services words
+              like process=curl port=443; for the topology a Gremlin query;
+              for the others a part of a line
 Esc           remove the filter
+e             flows: show those that have ended, too
+b             flows: sums by process, service, container, country, AS
+C             choose columns
+x, X          write the rows to a file, as JSON or CSV
 space         freeze and continue
 y             copy the row as JSON (OSC 52)
 c             capture only this flow, socket, interface or node; asks first
 t             tap only this: copy its packets to a monitor; asks first
 right, left   open and close a node of the topology
 d             services: what listens, or dependencies
+mouse         click: view, row; a second click: details; wheel: scroll
 ?             this help
 q, Ctrl-C     quit";
 
@@ -120,16 +127,30 @@ fn fields(value: &Value, name: &str, lines: &mut Vec<(String, String)>) {
 pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let theme = app.theme;
     let filter_help = app.view.filter_help(app.fleet);
+    let conditions = app.takes_conditions();
+    let columns = app.columns();
+    let hidden = app.list().hidden.clone();
+    let zone = app.zone;
     match &mut app.overlay {
         None => {}
-        Some(Overlay::Filter { .. }) => {
+        Some(Overlay::Filter { text }) => {
+            let offers = match conditions {
+                true if !text.is_empty() => skua_condition::completions(text),
+                _ => Vec::new(),
+            };
+            let offered: Vec<&str> = offers.iter().map(|offer| offer.text.as_str()).collect();
+            let filter_help = match &offers[..] {
+                [] => filter_help.to_owned(),
+                [one] if !one.meaning.is_empty() => format!("{}  {}", one.text, one.meaning),
+                _ => offered.join("  "),
+            };
             let line = Rect {
                 y: area.bottom().saturating_sub(1),
                 height: area.height.min(1),
                 ..area
             };
             frame.render_widget(Clear, line);
-            let text = shown(filter_help, usize::from(area.width), theme.ascii);
+            let text = shown(&filter_help, usize::from(area.width), theme.ascii);
             frame.render_widget(Line::styled(text, theme.faint()), line);
         }
         Some(Overlay::Help { from }) => {
@@ -140,10 +161,49 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             let rest: Vec<_> = lines[*from..].iter().map(|line| Line::raw(*line)).collect();
             frame.render_widget(Paragraph::new(rest), inside);
         }
-        Some(Overlay::Details { row, from }) => {
+        Some(Overlay::Columns { at }) => {
+            let height = u16::try_from(columns.len() + 2).unwrap_or(u16::MAX);
+            let inside = window(frame, theme, "columns", middle(area, 40, height));
+            *at = (*at).min(columns.len().saturating_sub(1));
+            let from = (*at + 1).saturating_sub(usize::from(inside.height));
+            let lines = columns
+                .iter()
+                .enumerate()
+                .skip(from)
+                .map(|(number, column)| {
+                    let mark = if hidden.contains(&number) {
+                        "[ ]"
+                    } else {
+                        "[x]"
+                    };
+                    let style = match number == *at {
+                        true => theme.selected(),
+                        false => Style::new(),
+                    };
+                    Line::styled(format!("{mark} {}", column.title), style)
+                });
+            frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+        }
+        Some(Overlay::Details {
+            row,
+            from,
+            raw: true,
+        }) => {
+            let inside = window(frame, theme, "details as JSON", area);
+            let text = serde_json::to_string_pretty(row).unwrap_or_default();
+            let lines: Vec<_> = text.lines().take(LINES).collect();
+            *from = (*from).min(lines.len().saturating_sub(1));
+            let rest = lines[*from..].iter().take(usize::from(inside.height));
+            let rest = rest.map(|line| Line::raw(shown(line, VALUE, theme.ascii)));
+            frame.render_widget(Paragraph::new(rest.collect::<Vec<_>>()), inside);
+        }
+        Some(Overlay::Details { row, from, .. }) => {
             let inside = window(frame, theme, "details", area);
             let mut all = Vec::new();
             fields(row, "", &mut all);
+            for (name, value) in &mut all {
+                *value = readable(name, value, zone);
+            }
             let names = all.iter().map(|(name, _)| name.chars().count());
             let longest = names.max().unwrap_or(0).min(usize::from(inside.width) / 2);
             *from = (*from).min(all.len().saturating_sub(1));

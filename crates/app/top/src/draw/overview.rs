@@ -17,6 +17,8 @@ use crate::{
     theme::Theme,
 };
 
+/// Columns for the scale of a graph.
+const SCALE: usize = 16;
 /// Lines on health at most.
 const HEALTH: usize = 6;
 
@@ -24,7 +26,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let health = health(app, usize::from(area.width));
     let lines = u16::try_from(health.len()).unwrap_or(u16::MAX);
     let areas = Layout::vertical([
-        Constraint::Length(3),
+        Constraint::Length(3 * graph_height(area)),
         Constraint::Length(1),
         Constraint::Fill(3),
         Constraint::Fill(2),
@@ -36,7 +38,13 @@ pub fn draw(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let room = usize::from(processes.height.saturating_sub(2));
     let rows = &app.processes[..app.processes.len().min(room)];
     title(frame, app.theme, "TOP PROCESSES", processes);
-    let rows = table::lines(app.theme, &PROCESSES, rows, usize::from(processes.width));
+    let rows = table::lines(
+        app.theme,
+        &PROCESSES,
+        &[],
+        rows,
+        usize::from(processes.width),
+    );
     let style = |at| match at {
         0 => app.theme.faint(),
         _ => Style::new(),
@@ -66,26 +74,48 @@ fn title(frame: &mut Frame<'_>, theme: Theme, title: &'static str, area: Rect) {
     put(frame, Line::styled(title, theme.title()), area, 0);
 }
 
+/// Lines of a graph: more where the terminal is high.
+fn graph_height(area: Rect) -> u16 {
+    match area.height {
+        0..36 => 1,
+        36..60 => 2,
+        _ => 4,
+    }
+}
+
 fn draw_rates(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let rates = [
         ("bits", &app.rates.bits, true),
         ("packets", &app.rates.packets, false),
         ("new flows", &app.rates.flows, false),
     ];
+    let height = usize::from(area.height / 3).max(1);
     for (at, (name, numbers, bits)) in rates.into_iter().enumerate() {
-        let now = match numbers.back() {
-            None => "-".to_owned(),
-            Some(rate) if bits => bit_rate(*rate),
-            Some(rate) => format!("{}/s", count(rate.round() as u64)),
+        let shown = |rate: f64| match bits {
+            true => bit_rate(rate),
+            false => format!("{}/s", count(rate.round() as u64)),
         };
+        let now = numbers
+            .back()
+            .map_or_else(|| "-".to_owned(), |rate| shown(*rate));
         let head = format!("{name:<10}{now:>12}  ");
-        let room = usize::from(area.width).saturating_sub(head.len());
-        let line = app.theme.sparkline(numbers.iter().copied(), room);
-        let line = Line::from(vec![
-            Span::raw(head),
-            Span::styled(line, app.theme.accent()),
-        ]);
-        put(frame, line, area, at);
+        let room = usize::from(area.width).saturating_sub(head.len() + SCALE);
+        let most = numbers.iter().rev().take(room).copied().fold(0.0, f64::max);
+        let graph = app.theme.graph(numbers.iter().copied(), room, height);
+        for (line, bars) in graph.into_iter().enumerate() {
+            let (head, scale) = match line {
+                0 if most > 0.0 => (head.clone(), format!(" max {}", shown(most))),
+                0 => (head.clone(), String::new()),
+                _ => (" ".repeat(head.len()), String::new()),
+            };
+            let line_of_area = at * height + line;
+            let spans = vec![
+                Span::raw(head),
+                Span::styled(bars, app.theme.accent()),
+                Span::styled(scale, app.theme.faint()),
+            ];
+            put(frame, Line::from(spans), area, line_of_area);
+        }
     }
 }
 
@@ -93,7 +123,8 @@ fn draw_flows(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     let theme = app.theme;
     let filter = &app.list().filter;
     let text = match filter.is_empty() {
-        true => "TOP FLOWS".to_owned(),
+        true if app.ended => "TOP FLOWS".to_owned(),
+        true => "TOP FLOWS THAT GO ON".to_owned(),
         false => format!("TOP FLOWS{}filter: {filter}", theme.dot()),
     };
     let text = shown(&text, usize::from(area.width), theme.ascii);

@@ -17,7 +17,13 @@ const SHORTEST: usize = 16;
 const LONGEST: usize = 44;
 
 /// Lines of a table with its titles.
-pub fn lines(theme: Theme, columns: &[Column], rows: &[Value], room: usize) -> Vec<String> {
+pub fn lines(
+    theme: Theme,
+    columns: &[Column],
+    hidden: &[usize],
+    rows: &[Value],
+    room: usize,
+) -> Vec<String> {
     let most = (room / SHARE).clamp(SHORTEST, LONGEST);
     let cells: Vec<Vec<String>> = rows
         .iter()
@@ -30,6 +36,12 @@ pub fn lines(theme: Theme, columns: &[Column], rows: &[Value], room: usize) -> V
     for row in &cells {
         for (longest, cell) in longest.iter_mut().zip(row) {
             *longest = width(cell).max(*longest);
+        }
+    }
+    for column in hidden {
+        // As if nothing were in it.
+        if let Some(longest) = longest.get_mut(*column) {
+            *longest = 0;
         }
     }
     let (columns_shown, widths) = fit(columns, &longest, rows.is_empty(), room);
@@ -59,7 +71,8 @@ pub fn draw(frame: &mut Frame<'_>, theme: Theme, columns: &[Column], list: &mut 
     list.fit(usize::from(area.height.saturating_sub(1)));
     let end = (list.offset + list.height).min(list.rows.len());
     let rows = &list.rows[list.offset..end];
-    let lines = lines(theme, columns, rows, usize::from(area.width));
+    list.top = area.y + 1;
+    let lines = lines(theme, columns, &list.hidden, rows, usize::from(area.width));
     for (at, line) in lines.into_iter().enumerate() {
         let Ok(down) = u16::try_from(at) else { return };
         let style = match at {

@@ -19,15 +19,17 @@ use skua_top::{
         crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
         style::{Color, Modifier},
     },
-    theme::Theme,
+    theme::{Palette, Theme},
     view::{Answer, Failure, Topic, View},
 };
 
 const COLORED: Theme = Theme {
+    palette: Palette::Terminal,
     color: true,
     ascii: false,
 };
 const PLAIN: Theme = Theme {
+    palette: Palette::Terminal,
     color: false,
     ascii: true,
 };

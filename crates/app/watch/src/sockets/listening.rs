@@ -13,7 +13,7 @@ pub fn update(listeners: &Listeners, sockets: Option<&Sockets>) {
     let Some(sockets) = sockets else {
         return listeners.set(Vec::new());
     };
-    let mut processes: HashMap<(u32, u64, u32), ListeningProcess> = HashMap::new();
+    let mut processes: HashMap<(u32, u32, u64, u32), ListeningProcess> = HashMap::new();
     for record in sockets.store.open() {
         // A port of those that the host gives to callers is no service.
         if !record.listens() || sockets.store.service_of(record).is_none() {
@@ -22,12 +22,13 @@ pub fn update(listeners: &Listeners, sockets: Option<&Sockets>) {
         let Some(owner) = sockets.owner(record) else {
             continue;
         };
-        let key = (owner.pid, owner.start_ns, record.netns);
+        let key = (owner.pid, owner.ns_pid, owner.start_ns, record.netns);
         if processes.len() >= MOST && !processes.contains_key(&key) {
             continue;
         }
         let process = processes.entry(key).or_insert_with(|| ListeningProcess {
             pid: owner.pid,
+            ns_pid: owner.ns_pid,
             start_ns: owner.start_ns,
             name: owner.process.clone(),
             executable: owner.executable.as_deref().map(str::to_owned),

@@ -1,6 +1,7 @@
 //! Made of `bpf/flow/flow.h` by `tests/bindings.rs`: change those.
 
 use core::sync::atomic::AtomicU8;
+use core::sync::atomic::AtomicU16;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::AtomicU64;
 
@@ -23,6 +24,12 @@ pub const SEEN_LO_FIRST: u32 = 1048576;
 pub const SEEN_LO_OPENED: u32 = 2097152;
 pub const SEEN_HI_OPENED: u32 = 4194304;
 pub const COUNTED_ANEW: u64 = 4611686018427387904;
+pub const COLD_MAC: u64 = 281474976710655;
+pub const COLD_TAG_SHIFT: u32 = 48;
+pub const COLD_LABEL: u32 = 8388608;
+pub const COLD_LABELS: u32 = 8;
+pub const COLD_RST_BY_HI: u32 = 2147483648;
+pub const COLD_MS: u32 = 1073741824;
 pub const ADDRESSES_SET: u32 = 1;
 pub const ADDRESSES_GENERATION: u32 = 2;
 pub const ADDRESSES_HAS_INCLUDE: u32 = 4;
@@ -62,13 +69,30 @@ pub struct FlowTcp {
     pub gap_us: [AtomicU32; 2],
     pub have_seq: [AtomicU8; 2],
     pub no_syn: AtomicU8,
-    pub pad: [AtomicU8; 5],
+    pub ttl: [AtomicU8; 2],
+    pub pad: [AtomicU8; 3],
+}
+
+#[repr(C)]
+pub struct FlowCold {
+    pub link: [AtomicU64; 2],
+    pub pair: [AtomicU16; 2],
+    pub labels: [[AtomicU8; 3]; 2],
+    pub carries: AtomicU8,
+    pub pad: AtomicU8,
+    pub fragmented: AtomicU32,
+    pub moved: AtomicU32,
+    pub fin_after: [AtomicU32; 2],
+    pub rst_after: AtomicU32,
+    pub skipped: [AtomicU32; 2],
+    pub skipped_bytes: [AtomicU32; 2],
 }
 
 #[repr(C)]
 pub struct FlowEnded {
     pub slot: FlowSlot,
     pub tcp: FlowTcp,
+    pub cold: FlowCold,
 }
 
 #[repr(C)]
@@ -158,5 +182,12 @@ pub struct PacketHead {
     pub ethernet: u8,
 }
 
-crate::mapping::shared!(FlowCounters, FlowSlot, FlowTcp, FlowEnded, FlowControl);
+crate::mapping::shared!(
+    FlowCounters,
+    FlowSlot,
+    FlowTcp,
+    FlowCold,
+    FlowEnded,
+    FlowControl
+);
 crate::plain::plain!(AddressKey, PointKey, FlowSettings, PacketHead);

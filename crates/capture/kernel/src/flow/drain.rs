@@ -15,24 +15,27 @@ use std::{
     collections::HashMap,
     os::fd::AsFd,
     sync::atomic::{
-        AtomicU64,
+        AtomicU8, AtomicU32, AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     },
 };
 
-use skua_flow::{Counters, Directions, EndReason, FlowUpdate, PointTraffic, TcpUpdate};
+use skua_flow::{
+    Carries, Counters, Directions, EndReason, FlowUpdate, LinkUpdate, PointTraffic, TcpUpdate,
+};
 
 use super::{
     FlowTable,
     eviction::{Moment, QuietCensus},
     layout::{
-        COUNTED_ANEW, Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS,
-        SEEN_LO_OPENED, SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot, TcpSlot,
+        COLD_LABEL, COLD_MAC, COLD_MS, COLD_RST_BY_HI, COLD_TAG_SHIFT, COUNTED_ANEW, ColdSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
+        SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot, TcpSlot,
     },
 };
 use crate::{KernelError, clock, mapping::Window};
 
-/// Slots mapped at a time: 4 MiB of slots and 2 MiB of TCP details, so that resident memory does
+/// Slots mapped at a time: 4 MiB of slots, 2 MiB of TCP details and 2 MiB of what few packets touch, so that resident memory does
 /// not grow with the table.
 const WINDOW: usize = 32_768;
 
@@ -285,7 +288,7 @@ impl FlowTable {
             let length = WINDOW.min(count - first);
             let slots = self.map_slots(first, length)?;
             // Mapping costs more than reading: only for windows that have entries.
-            let mut tcp: Option<Window<TcpSlot>> = None;
+            let mut beside: Option<Beside> = None;
             for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
                 if state == SLOT_EMPTY {
@@ -325,11 +328,11 @@ impl FlowTable {
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
                     _ => {
-                        let tcp = match &tcp {
-                            Some(tcp) => tcp,
-                            None => tcp.insert(self.map_tcp(first, length)?),
+                        let beside = match &beside {
+                            Some(beside) => beside,
+                            None => beside.insert(self.map_beside(first, length)?),
                         };
-                        out.drain_entry(slot, &tcp.elements()[i], began, None);
+                        out.drain_entry(slot, beside.of(i), began, None);
                     }
                 }
             }
@@ -363,7 +366,8 @@ impl FlowTable {
         let mut report = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
                 let first_ns = ended.slot.first.load(Relaxed);
-                out.drain_entry(&ended.slot, &ended.tcp, first_ns, Some(EndReason::Closed));
+                let details = (&ended.tcp, &ended.cold);
+                out.drain_entry(&ended.slot, details, first_ns, Some(EndReason::Closed));
                 out.stats.ended += 1;
             }
         };
@@ -394,18 +398,21 @@ impl FlowTable {
             let window = (dying[at] & INDEX_MASK) as usize / WINDOW;
             let first = window * WINDOW;
             let length = WINDOW.min(count - first);
-            let (slots, tcp) = (self.map_slots(first, length)?, self.map_tcp(first, length)?);
-            let (slots, tcp) = (slots.elements(), tcp.elements());
+            let (slots, beside) = (
+                self.map_slots(first, length)?,
+                self.map_beside(first, length)?,
+            );
+            let slots = slots.elements();
             let begin = at;
             while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
                 let i = (dying[at] & INDEX_MASK) as usize - first;
                 let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
                 let first_ns = slots[i].first.load(Acquire);
-                out.drain_entry(&slots[i], &tcp[i], first_ns, Some(reason));
+                out.drain_entry(&slots[i], beside.of(i), first_ns, Some(reason));
                 if reason == EndReason::Evicted {
                     self.eviction.evicted(self.hash(&slots[i]));
                 }
-                clear_tcp(&tcp[i]);
+                clear(beside.of(i));
                 // The slot after the window's last counts as taken: then a tombstone stays.
                 let next_free = slots
                     .get(i + 1)
@@ -426,8 +433,11 @@ impl FlowTable {
         Window::map(self.first.map("slots")?.as_fd(), first, count)
     }
 
-    fn map_tcp(&self, first: usize, count: usize) -> Result<Window<TcpSlot>, KernelError> {
-        Window::map(self.first.map("tcp_slots")?.as_fd(), first, count)
+    fn map_beside(&self, first: usize, count: usize) -> Result<Beside, KernelError> {
+        Ok(Beside {
+            tcp: Window::map(self.first.map("tcp_slots")?.as_fd(), first, count)?,
+            cold: Window::map(self.first.map("cold_slots")?.as_fd(), first, count)?,
+        })
     }
 
     /// Sets the level at which programs wake us to evict entries.
@@ -437,7 +447,24 @@ impl FlowTable {
     }
 }
 
-fn clear_tcp(tcp: &TcpSlot) {
+/// What is of a slot in other maps.
+type Details<'a> = (&'a TcpSlot, &'a ColdSlot);
+
+/// The other maps, as far as slots are mapped.
+struct Beside {
+    tcp: Window<TcpSlot>,
+    cold: Window<ColdSlot>,
+}
+
+impl Beside {
+    fn of(&self, at: usize) -> Details<'_> {
+        (&self.tcp.elements()[at], &self.cold.elements()[at])
+    }
+}
+
+fn clear((tcp, cold): Details<'_>) {
+    cold.carries.store(0, Relaxed);
+    cold.rst_after.store(0, Relaxed);
     tcp.syn.store(0, Relaxed);
     tcp.synack.store(0, Relaxed);
     tcp.ack.store(0, Relaxed);
@@ -446,6 +473,13 @@ fn clear_tcp(tcp: &TcpSlot) {
         tcp.next_seq[side].store(0, Relaxed);
         tcp.gap_us[side].store(0, Relaxed);
         tcp.have_seq[side].store(0, Relaxed);
+        tcp.ttl[side].store(0, Relaxed);
+        cold.link[side].store(0, Relaxed);
+        cold.pair[side].store(0, Relaxed);
+        cold.fin_after[side].store(0, Relaxed);
+        for byte in &cold.labels[side] {
+            byte.store(0, Relaxed);
+        }
     }
 }
 
@@ -461,7 +495,7 @@ impl Output<'_> {
     fn drain_entry(
         &mut self,
         slot: &Slot,
-        tcp_slot: &TcpSlot,
+        (tcp, cold): Details<'_>,
         first_ns: u64,
         end: Option<EndReason>,
     ) {
@@ -471,11 +505,10 @@ impl Output<'_> {
         }
         let seen = slot.seen.load(Relaxed);
         let mut last_ns = slot.last.load(Relaxed);
-        let mut tcp = None;
+        let mut current = true;
         // The ports may have been reused since `first` was read above.
-        if slot.first.load(SeqCst) == first_ns {
-            tcp = Some(tcp_slot);
-        } else {
+        if slot.first.load(SeqCst) != first_ns {
+            current = false;
             drained.give_back_newer(slot);
             if drained.is_empty() {
                 return;
@@ -495,11 +528,24 @@ impl Output<'_> {
             last_ns: wall(last_ns),
             tunnel_id: slot.tunnel_id.load(Relaxed),
             parent: slot.parent.load(Relaxed),
-            tcp: match tcp {
-                Some(tcp) if key.proto == TCP => take_tcp(tcp, seen),
-                Some(_) => opener_only(seen),
-                None => TcpUpdate::default(),
+            tcp: match current {
+                true if key.proto == TCP => take_tcp((tcp, cold), seen, wall(first_ns), &wall),
+                true => take_query(tcp, seen),
+                false => TcpUpdate::default(),
             },
+            link: match current {
+                true => take_link(cold),
+                false => LinkUpdate::default(),
+            },
+            fragments: match current {
+                true => take(&cold.fragmented).into(),
+                false => 0,
+            },
+            carries: Carries(if current {
+                cold.carries.load(Relaxed)
+            } else {
+                0
+            }),
             sampling: 0,
             end,
             directions: Directions((seen / SEEN_LO_INGRESS) as u8 & 0x0f),
@@ -525,7 +571,62 @@ impl Output<'_> {
     }
 }
 
-fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
+/// What was counted since the last drain.
+fn take(counter: &AtomicU32) -> u32 {
+    match counter.load(Relaxed) {
+        0 => 0,
+        _ => counter.swap(0, AcqRel),
+    }
+}
+
+fn take_link(cold: &ColdSlot) -> LinkUpdate {
+    let link = cold.link.each_ref().map(|word| word.load(Relaxed));
+    let label = |[a, b, c]: &[AtomicU8; 3]| {
+        let [a, b, c] = [a, b, c].map(|byte| byte.load(Relaxed));
+        let label = u32::from_le_bytes([a, b, c, 0]);
+        (label & COLD_LABEL != 0).then_some(label & !COLD_LABEL)
+    };
+    LinkUpdate {
+        macs: link.map(|word| {
+            let [a, b, c, d, e, f, ..] = (word & COLD_MAC).to_le_bytes();
+            [a, b, c, d, e, f]
+        }),
+        moved: take(&cold.moved),
+        inner_tags: link.map(|word| (word >> COLD_TAG_SHIFT) as u16),
+        labels: cold.labels.each_ref().map(label),
+    }
+}
+
+/// `wall` makes times of the monotonic clock times since the Unix epoch, of which `first_ns` is one.
+fn take_tcp(
+    (tcp, cold): Details<'_>,
+    seen: u32,
+    first_ns: u64,
+    wall: &dyn Fn(u64) -> u64,
+) -> TcpUpdate {
+    let (syn, synack) = (tcp.syn.load(Relaxed), tcp.synack.load(Relaxed));
+    let (no_syn, ack) = (tcp.no_syn.load(Relaxed) != 0, tcp.ack.load(Relaxed));
+    let after_first = |after: u32| match after & (COLD_MS - 1) {
+        0 => 0,
+        units if after & COLD_MS != 0 => first_ns + u64::from(units - 1) * 1_000_000,
+        units => first_ns + u64::from(units - 1) * 1_000,
+    };
+    let opened = opener(seen);
+    let mut syn_ns = [0; 2];
+    if let (Some(lo), true) = (opened, syn != 0) {
+        let side = usize::from(!lo);
+        if no_syn {
+            syn_ns[1 - side] = wall(syn);
+        } else {
+            syn_ns[side] = wall(syn);
+            if synack != 0 {
+                syn_ns[1 - side] = wall(syn + u64::from(synack));
+            }
+        }
+    }
+    let mut rst_ns = [0; 2];
+    let rst = cold.rst_after.load(Relaxed);
+    rst_ns[usize::from(rst & COLD_RST_BY_HI != 0)] = after_first(rst & !COLD_RST_BY_HI);
     TcpUpdate {
         flags: [seen as u8, (seen >> 8) as u8],
         counters: TcpCounters {
@@ -533,19 +634,26 @@ fn take_tcp(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
             out_of_order: drain_pair(&tcp.out_of_order),
             zero_window: drain_pair(&tcp.zero_window),
         },
-        server_rtt_ns: if tcp.no_syn.load(Relaxed) == 0 {
-            u64::from(tcp.synack.load(Relaxed))
-        } else {
-            0
-        },
-        client_rtt_ns: u64::from(tcp.ack.load(Relaxed)),
-        lo_opened: opener(seen),
+        skipped: drain_pair(&cold.skipped),
+        skipped_bytes: drain_pair(&cold.skipped_bytes).map(u64::from),
+        server_rtt_ns: if no_syn { 0 } else { synack.into() },
+        client_rtt_ns: if synack == 0 { 0 } else { ack.into() },
+        reply_ns: if synack == 0 { ack.into() } else { 0 },
+        lo_opened: opened,
+        syn_ttl: tcp.ttl.each_ref().map(|ttl| ttl.load(Relaxed)),
+        syn_ns,
+        fin_ns: cold
+            .fin_after
+            .each_ref()
+            .map(|after| after_first(after.load(Relaxed))),
+        rst_ns,
     }
 }
 
-/// ICMP queries have an opener and nothing else of TCP.
-fn opener_only(seen: u32) -> TcpUpdate {
+/// ICMP queries have an opener, echo also the time until its reply, and nothing else of TCP.
+fn take_query(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
     TcpUpdate {
+        reply_ns: tcp.synack.load(Relaxed).into(),
         lo_opened: opener(seen),
         ..TcpUpdate::default()
     }
@@ -586,7 +694,7 @@ mod tests {
             sink: &mut |update: &FlowUpdate| updates.push(*update),
             offset: 0,
         };
-        out.drain_entry(&entry.slot, &entry.tcp, first_ns, None);
+        out.drain_entry(&entry.slot, (&entry.tcp, &entry.cold), first_ns, None);
         updates
     }
 

@@ -41,6 +41,15 @@ impl FilterSet {
     }
 }
 
+/// The filter that all packets match.
+pub(super) fn everything(link: LinkKind) -> Result<Filter, KernelError> {
+    let link = match link {
+        LinkKind::Ethernet => LinkType::Ethernet,
+        LinkKind::Ip => LinkType::RawIp,
+    };
+    Ok(Filter::compile("", link)?)
+}
+
 /// The program to attach in place of the flow program.
 pub(crate) struct FilterProgram {
     // Dropped before the lease.
@@ -60,14 +69,9 @@ impl FilterProgram {
         purpose: Purpose,
     ) -> Result<Self, KernelError> {
         let lease = Lease::acquire(1, purpose)?;
-        let array = program_array()?;
+        let array = program_array(2)?;
         join(&array, MATCHED, flow)?;
         join(&array, LEFT_OUT, left)?;
-        let context = match rung {
-            Rung::TcSwap | Rung::TcLock => Context::Tc,
-            Rung::Socket => Context::Skb,
-            Rung::Xdp => Context::Xdp,
-        };
         // Neither call can miss: both places are filled before the program runs.
         let go_on = |place| {
             Epilogue::tail_call(array.as_raw_fd(), place, rung.verdict(), rung.verdict()).accept
@@ -76,29 +80,37 @@ impl FilterProgram {
             accept: go_on(MATCHED),
             reject: go_on(LEFT_OUT),
         };
-        let code: Vec<[u8; 8]> = translate(filter, context, &epilogue)?
-            .into_iter()
-            .map(skua_filter::Insn::encode)
-            .collect();
-        let program = load_program(rung, &code)?;
-        Ok(Self {
-            program,
-            array,
-            _lease: lease,
-        })
+        Self::of(filter, rung, &epilogue, array, lease)
     }
-}
 
-impl FilterProgram {
-    /// A tc program that tail-calls `matched`; other packets pass unchanged.
-    pub(crate) fn before(filter: &Filter, matched: BorrowedFd<'_>) -> Result<Self, KernelError> {
-        let lease = Lease::acquire(1, Purpose::Any)?;
-        let array = program_array()?;
+    /// A program that tail-calls `matched`; other packets pass unchanged, and uncounted.
+    pub(crate) fn before(
+        filter: &Filter,
+        rung: Rung,
+        matched: BorrowedFd<'_>,
+        purpose: Purpose,
+    ) -> Result<Self, KernelError> {
+        let lease = Lease::acquire(1, purpose)?;
+        let array = program_array(2)?;
         join(&array, MATCHED, matched)?;
-        let rung = Rung::TcSwap;
         let verdict = rung.verdict();
         let epilogue = Epilogue::tail_call(array.as_raw_fd(), MATCHED, verdict, verdict);
-        let code: Vec<[u8; 8]> = translate(filter, Context::Tc, &epilogue)?
+        Self::of(filter, rung, &epilogue, array, lease)
+    }
+
+    fn of(
+        filter: &Filter,
+        rung: Rung,
+        epilogue: &Epilogue,
+        array: OwnedFd,
+        lease: Lease,
+    ) -> Result<Self, KernelError> {
+        let context = match rung {
+            Rung::TcSwap | Rung::TcLock => Context::Tc,
+            Rung::Socket => Context::Skb,
+            Rung::Xdp => Context::Xdp,
+        };
+        let code: Vec<[u8; 8]> = translate(filter, context, epilogue)?
             .into_iter()
             .map(skua_filter::Insn::encode)
             .collect();
@@ -116,6 +128,20 @@ impl FilterProgram {
     }
 }
 
+/// Whether a socket's filter may be as long as the program is. The kernel charges the socket for what is attached to it,
+/// up to `net.core.optmem_max` (20 KiB by default before Linux 6.7), and not for what that tail-calls.
+pub(super) fn fits_socket(program: BorrowedFd<'_>) -> std::io::Result<bool> {
+    /// `struct bpf_prog` without instructions, rounded up.
+    const HEADER: usize = 256;
+    /// The default for long, for where /proc/sys does not say it.
+    const OPTMEM_MAX: usize = 20_480;
+    let most = std::fs::read_to_string("/proc/sys/net/core/optmem_max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(OPTMEM_MAX);
+    Ok(HEADER + crate::attach::program_size(program)? < most)
+}
+
 impl AsFd for FilterProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
@@ -123,7 +149,11 @@ impl AsFd for FilterProgram {
 }
 
 /// Puts a program into a place of the array.
-fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), KernelError> {
+pub(super) fn join(
+    array: &OwnedFd,
+    place: u32,
+    program: BorrowedFd<'_>,
+) -> Result<(), KernelError> {
     let program = program.as_raw_fd();
     // SAFETY: key and value are 4 bytes each, as the map was created with.
     let result = unsafe {
@@ -142,7 +172,7 @@ fn join(array: &OwnedFd, place: u32, program: BorrowedFd<'_>) -> Result<(), Kern
     }
 }
 
-fn program_array() -> Result<OwnedFd, KernelError> {
+pub(super) fn program_array(places: u32) -> Result<OwnedFd, KernelError> {
     // SAFETY: the name is NUL-terminated; no options.
     let fd = unsafe {
         libbpf_sys::bpf_map_create(
@@ -150,7 +180,7 @@ fn program_array() -> Result<OwnedFd, KernelError> {
             c"skua_filter".as_ptr(),
             4,
             4,
-            2,
+            places,
             std::ptr::null(),
         )
     };
@@ -163,7 +193,7 @@ fn program_array() -> Result<OwnedFd, KernelError> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
+pub(super) fn load_program(rung: Rung, code: &[[u8; 8]]) -> Result<OwnedFd, KernelError> {
     let mut log = vec![0u8; 65_536];
     let mut options = libbpf_sys::bpf_prog_load_opts {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,

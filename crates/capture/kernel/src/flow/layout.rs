@@ -4,7 +4,8 @@ use skua_flow::FlowKey;
 
 pub(crate) use crate::{
     bindings::flow::{
-        COUNTED_ANEW, FlowControl as Control, FlowEnded as Ended, FlowSettings as Settings,
+        COLD_LABEL, COLD_MAC, COLD_MS, COLD_RST_BY_HI, COLD_TAG_SHIFT, COUNTED_ANEW,
+        FlowCold as ColdSlot, FlowControl as Control, FlowEnded as Ended, FlowSettings as Settings,
         FlowSlot as Slot, FlowTcp as TcpSlot, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST,
         SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY, SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB,
     },

@@ -9,6 +9,7 @@ mod namespaces;
 mod object;
 mod packets;
 mod proof;
+mod tables;
 
 pub use addresses::Addresses;
 pub use drain::DrainStats;
@@ -37,6 +38,7 @@ use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
 use layout::{Control, PROBES, Settings};
 use namespaces::{Further, Serves};
+use tables::Member;
 
 /// Slots per entry: the table is half full when it has `max_entries` live entries, so that probe
 /// sequences stay short, and three quarters full at the height of a burst.
@@ -77,6 +79,9 @@ pub struct FlowTableConfig {
     pub max_addresses: u32,
     /// Send packets to user space, too; none: never, and nothing is paid for it.
     pub packets: Option<PacketConfig>,
+    /// Use the programs of other tables that want it and have the same settings, `hash_seed` and limits among them: the
+    /// kernel verifies them once. Where it cannot (before 6.2), the table has programs of its own.
+    pub share_programs: bool,
 }
 
 impl Default for FlowTableConfig {
@@ -93,6 +98,7 @@ impl Default for FlowTableConfig {
             exclude_self: false,
             max_addresses: 0,
             packets: None,
+            share_programs: false,
         }
     }
 }
@@ -112,8 +118,12 @@ pub struct FlowTable {
     rung: Rung,
     /// The maps, and the programs for our own network namespace.
     first: FlowObject,
+    /// The programs for interfaces of our own namespace without an Ethernet header, once there is one.
+    first_ip: Option<FlowObject>,
     /// The programs for further namespaces, on the same maps.
     further: Further,
+    /// The programs that it shares with other tables, instead of those in `first` and `further`.
+    member: Option<Member>,
     /// The filter by kind of link; none counts all.
     filters: Option<FilterSet>,
     /// Filter programs made so far, each with the array through which it calls the flow program.
@@ -155,7 +165,13 @@ impl FlowTable {
             packet_bytes: config.packets.map_or(0, |packets| packets.most_bytes()),
             ..Settings::default()
         };
-        let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
+        let (object, rung, settings, member) = match shared(rungs, settings, &config) {
+            Some((object, settings, member)) => (object, tables::RUNG, settings, Some(member)),
+            None => {
+                let (object, rung, settings) = FlowObject::load_best(rungs, settings, &config)?;
+                (object, rung, settings, None)
+            }
+        };
         let control = Window::map(object.map("control")?.as_fd(), 0, 1)?;
         let ended = Ring::new(
             object.map("ended_flows")?.as_fd(),
@@ -173,7 +189,9 @@ impl FlowTable {
             secret,
             rung,
             first: object,
+            first_ip: None,
             further: Further::default(),
+            member,
             filters,
             filter_programs: HashMap::new(),
             control,
@@ -191,7 +209,10 @@ impl FlowTable {
     /// Kernel memory of a table with so many entries, in bytes, without its small maps.
     pub fn memory(max_entries: u32) -> u64 {
         let slots = u64::from(slot_count(max_entries) + PROBES);
-        slots * (size_of::<layout::Slot>() + size_of::<layout::TcpSlot>()) as u64
+        let slot = size_of::<layout::Slot>()
+            + size_of::<layout::TcpSlot>()
+            + size_of::<layout::ColdSlot>();
+        slots * slot as u64
     }
 
     /// The rung of the ladder that was taken.
@@ -210,6 +231,9 @@ impl FlowTable {
     ///
     /// The kernel refuses.
     pub fn add_namespace(&mut self, number: u16, inode: u64) -> Result<(), KernelError> {
+        if let Some(member) = &mut self.member {
+            return member.add_namespace(number, inode);
+        }
         if number == 0 {
             return Ok(());
         }
@@ -223,12 +247,18 @@ impl FlowTable {
         self.filter_programs
             .retain(|(serves, ..), _| *serves != Serves::One(number));
         self.further.remove(number);
+        if let Some(member) = &mut self.member {
+            member.remove_namespace(number);
+        }
     }
 
     /// Whether further namespaces share their programs, so that their number is not limited. None before
     /// the first is added.
     pub fn shares_programs(&self) -> Option<bool> {
-        self.further.shares()
+        match self.member {
+            Some(_) => Some(true),
+            None => self.further.shares(),
+        }
     }
 
     /// The program to attach: the flow program, or the filter before it. None where the hook has none
@@ -247,37 +277,95 @@ impl FlowTable {
         let Some((flow, left)) = self.rung.program_names(direction, link) else {
             return Ok(None);
         };
-        let (object, serves) = match netns {
-            0 => (&self.first, Serves::Ours),
+        if self.member.is_some() {
+            return self.shared_program(direction, link).map(Some);
+        }
+        let filtered = self.filters.is_some();
+        let (object, serves) = match (netns, link) {
+            (0, LinkKind::Ethernet) => (&self.first, Serves::Ours),
+            (0, LinkKind::Ip) => {
+                if self.first_ip.is_none() {
+                    let (settings, first) = (self.settings, &self.first);
+                    let loaded =
+                        FlowObject::load_sharing(self.rung, settings, link, filtered, first)?;
+                    self.first_ip = Some(loaded);
+                }
+                let ip = self.first_ip.as_ref();
+                (ip.ok_or(KernelError::Missing("programs"))?, Serves::Ours)
+            }
             _ => self.further.object(netns, link, || {
                 let settings = Settings {
                     netns,
                     ..self.settings
                 };
-                let filtered = self.filters.is_some();
                 FlowObject::load_sharing(self.rung, settings, link, filtered, &self.first)
             })?,
         };
         let flow = object.program(flow)?;
-        let Some(filters) = &self.filters else {
-            return Ok(Some(flow));
-        };
-        let left = object.program(left)?;
         let purpose = match serves {
             Serves::One(_) => Purpose::Namespace,
-            Serves::Ours | Serves::Further => Purpose::Any,
+            Serves::Ours | Serves::Further | Serves::All => Purpose::Any,
         };
-        let program = match self.filter_programs.entry((serves, direction, link)) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(FilterProgram::load(
-                filters.of(link)?,
-                self.rung,
-                flow,
-                left,
-                purpose,
-            )?),
+        let program = match (
+            self.filter_programs.entry((serves, direction, link)),
+            &self.filters,
+        ) {
+            (Entry::Occupied(known), _) => known.into_mut(),
+            (Entry::Vacant(place), Some(filters)) => {
+                let (filter, left) = (filters.of(link)?, object.program(left)?);
+                place.insert(FilterProgram::load(filter, self.rung, flow, left, purpose)?)
+            }
+            (Entry::Vacant(_), None) if self.rung != Rung::Socket => return Ok(Some(flow)),
+            (Entry::Vacant(place), None) => {
+                let fits = filter::fits_socket(flow).map_err(|source| KernelError::System {
+                    what: "cannot read the size of a program",
+                    source,
+                })?;
+                if fits {
+                    return Ok(Some(flow));
+                }
+                let all = filter::everything(link)?;
+                place.insert(FilterProgram::before(&all, self.rung, flow, purpose)?)
+            }
         };
         Ok(Some(FilterProgram::as_fd(program)))
+    }
+
+    /// The entrance to the programs that the table shares, or the filter before it.
+    fn shared_program(
+        &mut self,
+        direction: Direction,
+        link: LinkKind,
+    ) -> Result<BorrowedFd<'_>, KernelError> {
+        let (settings, maps) = (self.settings, &self.first);
+        let Some(member) = &mut self.member else {
+            return Err(KernelError::Missing("shared programs"));
+        };
+        let Some(filters) = &self.filters else {
+            return member.entrance(direction, link, false, settings, maps);
+        };
+        let program = match self.filter_programs.entry((Serves::All, direction, link)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => {
+                let mut entrance = |left| {
+                    let program = member.entrance(direction, link, left, settings, maps)?;
+                    let program = program.try_clone_to_owned();
+                    program.map_err(|source| KernelError::System {
+                        what: "cannot duplicate a descriptor",
+                        source,
+                    })
+                };
+                let (flow, left) = (entrance(false)?, entrance(true)?);
+                vacant.insert(FilterProgram::load(
+                    filters.of(link)?,
+                    self.rung,
+                    flow.as_fd(),
+                    left.as_fd(),
+                    Purpose::Any,
+                )?)
+            }
+        };
+        Ok(FilterProgram::as_fd(program))
     }
 
     /// Makes the counters of a capture point. To be called before attaching.
@@ -434,6 +522,37 @@ impl FlowTable {
     }
 }
 
+/// The maps of a table that shares programs, and its part in these; none where it cannot or must not.
+fn shared(
+    rungs: &[Rung],
+    settings: Settings,
+    config: &FlowTableConfig,
+) -> Option<(FlowObject, Settings, Member)> {
+    let possible = config.share_programs
+        && !config.exclude_self
+        && config.max_addresses == 0
+        && rungs.first() == Some(&tables::RUNG);
+    if !possible {
+        return None;
+    }
+    let settings = Settings {
+        coarse_clock: 1,
+        gso_size: 1,
+        ..settings
+    };
+    let filtered = !config.filter.trim().is_empty();
+    let joined = || {
+        let maps = FlowObject::load_maps(tables::RUNG, settings, config)?;
+        let member = Member::join(settings, filtered, &maps)?;
+        Ok((maps, settings, member))
+    };
+    joined()
+        .inspect_err(|error: &KernelError| {
+            tracing::info!(%error, "a capture has programs of its own");
+        })
+        .ok()
+}
+
 /// The table's calls for a drain; readable when there is one.
 pub struct Wakeups(libbpf_rs::RingBuffer<'static>);
 
@@ -452,12 +571,12 @@ impl AsFd for Wakeups {
     }
 }
 
-/// Bytes of the ring of ended connections: room for one of 25 entries between drains, at least 300;
+/// Bytes of the ring of ended connections: room for one of 33 entries between drains, at least 490;
 /// when half of it is taken the programs call for a drain.
 fn ended_ring_size(max_entries: u32) -> u32 {
     max_entries
         .saturating_mul(8)
-        .clamp(1 << 16, 1 << 24)
+        .clamp(1 << 17, 1 << 24)
         .next_power_of_two()
 }
 

@@ -20,6 +20,8 @@ pub(super) enum Serves {
     Further,
     /// A further namespace, by its number.
     One(u16),
+    /// All namespaces, also ours: programs that tables share.
+    All,
 }
 
 /// Places of the array before the map of namespaces: `NAMESPACE_PLACES` of `bpf/flow/netns.h`.

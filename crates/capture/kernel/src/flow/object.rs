@@ -8,6 +8,7 @@ use super::{
     FlowTableConfig,
     addresses::trie_elements,
     layout::{PROBES, Plain as _, Settings},
+    tables,
 };
 use crate::{
     Direction, HookKind, KernelError,
@@ -74,6 +75,14 @@ impl Rung {
         }
     }
 
+    /// The same for programs that the tables of many captures share ([`super::tables`]).
+    fn tables_bytes(packets: bool) -> (&'static str, &'static [u8]) {
+        match packets {
+            false => ("flow_tc_tables", object!("flow_tc_tables")),
+            true => ("flow_tc_tables_packets", object!("flow_tc_tables_packets")),
+        }
+    }
+
     pub(super) fn program_type(self) -> libbpf_sys::bpf_prog_type {
         match self {
             Self::TcSwap | Self::TcLock => libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
@@ -137,13 +146,14 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 13] = [
+const SHARED_MAPS: [&str; 14] = [
     "ended_flows",
     "addresses",
     "own_sockets",
     "own_conversations",
     "slots",
     "tcp_slots",
+    "cold_slots",
     "control",
     "points",
     "no_point",
@@ -152,6 +162,16 @@ const SHARED_MAPS: [&str; 13] = [
     "claim_locks",
     "packets",
 ];
+
+/// Names of the programs of both directions.
+fn program_names(rung: Rung, link: LinkKind, filtered: bool) -> Vec<&'static str> {
+    [Direction::Ingress, Direction::Egress]
+        .into_iter()
+        .filter_map(|direction| rung.program_names(direction, link))
+        .flat_map(|(flow, left)| [Some(flow), filtered.then_some(left)])
+        .flatten()
+        .collect()
+}
 
 /// Does not load the programs that are not needed.
 fn leave_out(open: &mut OpenObject, not_needed: impl Fn(&str) -> bool) {
@@ -163,20 +183,21 @@ fn leave_out(open: &mut OpenObject, not_needed: impl Fn(&str) -> bool) {
 }
 
 impl FlowObject {
-    /// Loads the best rung; also says with which settings.
+    /// Loads the best rung, its programs for Ethernet; also says with which settings.
     pub(super) fn load_best(
         rungs: &[Rung],
         settings: Settings,
         config: &FlowTableConfig,
     ) -> Result<(Self, Rung, Settings), KernelError> {
         let mut refused = None;
+        let begin = |name: &str| !name.ends_with("_ip");
         for rung in rungs.iter().copied() {
             let settings = Settings {
                 coarse_clock: (rung != Rung::TcLock).into(),
                 gso_size: 1,
                 ..settings
             };
-            match Self::load_new(rung, settings, config) {
+            match Self::load_new(rung, settings, config, &begin) {
                 Ok(object) => return Ok((object, rung, settings)),
                 Err(error) => {
                     tracing::info!(rung = rung.describe(), %error, "rung not taken");
@@ -191,15 +212,16 @@ impl FlowObject {
         rung: Rung,
         settings: Settings,
         config: &FlowTableConfig,
+        wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Self, KernelError> {
         let bytes = rung.bytes(settings.packet_bytes > 0);
         Self::load(bytes, settings, Purpose::Any, |open| {
             leave_out(open, |name| {
-                config.filter.trim().is_empty() && name.starts_with("left_")
+                !wanted(name) || config.filter.trim().is_empty() && name.starts_with("left_")
             });
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
-                    Some("slots" | "tcp_slots") => settings.slot_count + PROBES,
+                    Some("slots" | "tcp_slots" | "cold_slots") => settings.slot_count + PROBES,
                     Some("ended_flows") => super::ended_ring_size(config.max_entries),
                     Some("points") => config.max_points,
                     Some("addresses") => trie_elements(config.max_addresses),
@@ -212,6 +234,36 @@ impl FlowObject {
         })
     }
 
+    /// The maps of a table without programs.
+    pub(super) fn load_maps(
+        rung: Rung,
+        settings: Settings,
+        config: &FlowTableConfig,
+    ) -> Result<Self, KernelError> {
+        Self::load_new(rung, settings, config, &|_| false)
+    }
+
+    /// Loads the programs for a kind of link, with or without those for packets that a filter leaves out, to be shared
+    /// by many tables.
+    pub(super) fn load_for_tables(
+        packets: bool,
+        settings: Settings,
+        (link, filtered): (LinkKind, bool),
+        prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
+    ) -> Result<Self, KernelError> {
+        let wanted = program_names(tables::RUNG, link, filtered);
+        let bytes = Rung::tables_bytes(packets);
+        Self::load(bytes, settings, Purpose::Any, |open| {
+            leave_out(open, |name| !wanted.contains(&name));
+            prepare(open)
+        })
+    }
+
+    /// Whether each table has a map of this name.
+    pub(super) fn is_of_table(map: &str) -> bool {
+        SHARED_MAPS.contains(&map)
+    }
+
     /// Loads the programs for a kind of link once more with other settings, on the maps of `first`.
     pub(super) fn load_sharing(
         rung: Rung,
@@ -220,12 +272,7 @@ impl FlowObject {
         filtered: bool,
         first: &Self,
     ) -> Result<Self, KernelError> {
-        let wanted: Vec<&str> = [Direction::Ingress, Direction::Egress]
-            .into_iter()
-            .filter_map(|direction| rung.program_names(direction, link))
-            .flat_map(|(flow, left)| [Some(flow), filtered.then_some(left)])
-            .flatten()
-            .collect();
+        let wanted = program_names(rung, link, filtered);
         let bytes = rung.bytes(settings.packet_bytes > 0);
         Self::load(bytes, settings, Purpose::Namespace, |open| {
             leave_out(open, |name| !wanted.contains(&name));
@@ -280,10 +327,22 @@ impl FlowObject {
 
     /// A map by name.
     pub(super) fn map(&self, name: &'static str) -> Result<libbpf_rs::Map<'_>, KernelError> {
-        self.object
-            .maps()
-            .find(|m| m.name() == name)
-            .ok_or(KernelError::Missing(name))
+        self.named(name).map_err(|_| KernelError::Missing(name))
+    }
+
+    /// A map by a name that need not be ours.
+    pub(super) fn named(&self, name: &str) -> Result<libbpf_rs::Map<'_>, KernelError> {
+        let found = self.object.maps().find(|m| m.name() == name);
+        found.ok_or(KernelError::Missing("map"))
+    }
+
+    /// Calls `with` for each map, with its name, until that fails.
+    pub(super) fn each_map(
+        &self,
+        mut with: impl FnMut(&str, &libbpf_rs::Map<'_>) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let mut maps = self.object.maps();
+        maps.try_for_each(|map| with(&map.name().to_string_lossy(), &map))
     }
 
     /// A program by name.

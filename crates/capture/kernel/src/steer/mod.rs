@@ -20,9 +20,11 @@ use skua_steer::{Cause, Channel, Detector, Order, Sample};
 
 use crate::bindings::steer as c;
 use crate::{
-    Attachment, Direction, HookKind, KernelError, clock,
+    Attachment, Direction, HookKind, KernelError,
+    budget::Purpose,
+    clock,
     embedded::{self, Loaded, object},
-    flow::{LinkKind, filter::FilterProgram},
+    flow::{LinkKind, Rung, filter::FilterProgram},
     grace::Grace,
     mapping::Window,
     ring::Ring,
@@ -228,7 +230,12 @@ impl Steering {
             "" => None,
             expression => {
                 let filter = Filter::compile(expression, link_type)?;
-                Some(FilterProgram::before(&filter, program(&object)?)?)
+                Some(FilterProgram::before(
+                    &filter,
+                    Rung::TcSwap,
+                    program(&object)?,
+                    Purpose::Any,
+                )?)
             }
         };
         let steering = Self {

@@ -29,8 +29,9 @@ pub use stream::{PacketReader, TappedPacket};
 use crate::{
     Attachment, Direction, HookKind, KernelError,
     bindings::tap as c,
+    budget::Purpose,
     embedded::{self, Loaded, object},
-    flow::{LinkKind, filter::FilterProgram},
+    flow::{LinkKind, Rung, filter::FilterProgram},
     private_network,
 };
 use layout::{Plain as _, Settings, TapSource};
@@ -362,7 +363,8 @@ impl SourcePrograms {
                 for (link, filter) in &kinds {
                     for direction in BOTH {
                         let program = program(&object, name(*link, direction))?;
-                        let before = FilterProgram::before(filter, program)?;
+                        let before =
+                            FilterProgram::before(filter, Rung::TcSwap, program, Purpose::Any)?;
                         filters.push(((*link, direction), before));
                     }
                 }

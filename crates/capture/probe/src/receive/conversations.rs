@@ -7,7 +7,7 @@ use std::{
 
 use skua_flow::{
     AddressSet, Ageing, CapturePoint, Cause, Conversation, Counters, Direction, Directions,
-    Drained, EndReason, FlowKey, FlowUpdate, PointCounters, PointTraffic,
+    Drained, EndReason, FlowKey, FlowUpdate, Joins, KnownPoints, PointCounters, PointTraffic,
 };
 use skua_packet::Level;
 
@@ -15,12 +15,11 @@ use skua_packet::Level;
 const MOST_POINTS: usize = 4096;
 
 /// A record: what one or both sides of a conversation sent.
-pub(super) struct ConversationRecord {
+pub(super) struct ConversationRecord<'a> {
     /// Where it was counted.
     pub(super) point: CapturePoint,
-    /// Another point that it passed without being counted there. If the conversation has an entry there,
-    /// the record is added to that one, so that both directions are in one.
-    pub(super) joins: Option<CapturePoint>,
+    /// Where it is counted if its conversation has an entry there.
+    pub(super) joins: Joins<'a>,
     /// The conversation, as of a packet from source to destination.
     pub(super) level: Level,
     /// Ports, or ICMP type and code.
@@ -38,7 +37,7 @@ pub(super) struct ConversationRecord {
     pub(super) ended: bool,
 }
 
-impl ConversationRecord {
+impl ConversationRecord<'_> {
     /// Whether `lo` spoke first: the source, unless it was silent.
     fn spoke_first(&self, from_lo: bool) -> bool {
         match self.sent[0].is_zero() && !self.sent[1].is_zero() {
@@ -65,6 +64,7 @@ pub(super) struct Conversations {
     entries: HashMap<FlowKey, Entry>,
     most: usize,
     inserted: u64,
+    known_points: KnownPoints,
     points: HashMap<CapturePoint, PointCounters>,
     addresses: Option<Arc<AddressSet>>,
 }
@@ -86,6 +86,7 @@ impl Conversations {
             entries: HashMap::new(),
             most,
             inserted: 0,
+            known_points: KnownPoints::default(),
             points: HashMap::new(),
             addresses: None,
         }
@@ -110,7 +111,7 @@ impl Conversations {
     }
 
     /// Counts a record that came at `now_ns`.
-    pub(super) fn add(&mut self, record: &ConversationRecord, now_ns: u64) {
+    pub(super) fn add(&mut self, record: &ConversationRecord<'_>, now_ns: u64) {
         let all = record.sent[0] + record.sent[1];
         let left_out = self.addresses.as_ref();
         if left_out.is_some_and(|set| set.leaves_out(&record.level)) {
@@ -127,6 +128,7 @@ impl Conversations {
             }
             Slot::Vacant(slot) => {
                 self.inserted += 1;
+                self.known_points.insert(&key);
                 slot.insert(Entry::new(key, record.spoke_first(from_lo), record))
             }
         };
@@ -134,15 +136,13 @@ impl Conversations {
     }
 
     /// Where a record is counted, and its key there.
-    fn place(&self, record: &ConversationRecord) -> (CapturePoint, Conversation) {
+    fn place(&self, record: &ConversationRecord<'_>) -> (CapturePoint, Conversation) {
         let at = |point| Conversation::new(point, &record.level, &record.ports, [0; 6]);
-        if let Some(other) = record.joins {
-            let joined = at(other);
-            if self.entries.contains_key(&joined.key) {
-                return (other, joined);
-            }
-        }
-        (record.point, at(record.point))
+        let directions = |key: &FlowKey| self.entries.get(key).map(Entry::directions);
+        let point = record
+            .joins
+            .point(record.point, &self.known_points, at, directions);
+        (point, at(point))
     }
 
     /// Counts what is in no conversation.
@@ -155,10 +155,13 @@ impl Conversations {
     /// Yields what changed, and ends what is silent for long.
     pub(super) fn drain(&mut self, ageing: &Ageing, mut sink: impl FnMut(&FlowUpdate)) -> Drained {
         let mut drained = Drained::default();
-        self.entries.retain(|_, entry| {
+        self.entries.retain(|key, entry| {
             let end = entry.aged(ageing);
             if entry.changed || end.is_some() {
                 entry.drain(end, &mut drained, &mut sink);
+            }
+            if end.is_some() {
+                self.known_points.remove(key);
             }
             end.is_none()
         });
@@ -168,6 +171,7 @@ impl Conversations {
     /// Yields the last update of every entry and empties the table.
     pub(super) fn finish(&mut self, mut sink: impl FnMut(&FlowUpdate)) -> Drained {
         let mut drained = Drained::default();
+        self.known_points = KnownPoints::default();
         for (_, mut entry) in self.entries.drain() {
             entry.drain(Some(EndReason::Shutdown), &mut drained, &mut sink);
         }
@@ -176,7 +180,7 @@ impl Conversations {
 }
 
 impl Entry {
-    fn new(key: FlowKey, from_lo: bool, record: &ConversationRecord) -> Self {
+    fn new(key: FlowKey, from_lo: bool, record: &ConversationRecord<'_>) -> Self {
         Self {
             update: FlowUpdate {
                 key,
@@ -194,7 +198,7 @@ impl Entry {
 
     fn add(
         &mut self,
-        record: &ConversationRecord,
+        record: &ConversationRecord<'_>,
         direction: Direction,
         from_lo: bool,
         now_ns: u64,
@@ -230,6 +234,10 @@ impl Entry {
         self.ended = record.ended;
     }
 
+    fn directions(&self) -> Directions {
+        Directions(self.directions[0] | self.directions[1] << 2)
+    }
+
     /// Why the entry ends now, if it does.
     fn aged(&self, ageing: &Ageing) -> Option<EndReason> {
         let silence = ageing.now_ns.saturating_sub(self.heard_ns);
@@ -248,9 +256,10 @@ impl Entry {
         drained: &mut Drained,
         sink: &mut impl FnMut(&FlowUpdate),
     ) {
+        let directions = self.directions();
         let update = &mut self.update;
         update.end = end;
-        update.directions = Directions(self.directions[0] | self.directions[1] << 2);
+        update.directions = directions;
         drained.updates += 1;
         let place = (update.key.netns, update.key.ifindex);
         let traffic: &mut PointTraffic = drained.traffic.entry(place).or_default();

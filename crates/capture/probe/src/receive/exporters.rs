@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
+use skua_flow::{CapturePoint, Direction};
+
 use super::FIRST_EXPORTER;
 use crate::Watched;
 
@@ -26,6 +28,27 @@ pub(super) struct Port {
     pub(super) counts_egress: bool,
     /// Its last sampling rate: one in so many packets.
     pub(super) rate: u32,
+}
+
+/// The interfaces that a packet or flow passed, as far as its exporter knows them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) exporter: u16,
+    pub(super) input: Option<u32>,
+    pub(super) output: Option<u32>,
+    /// It was counted where it went out.
+    pub(super) counted_at_output: bool,
+    /// Its exporter says where it was counted, whether or not it knows where else it passed.
+    pub(super) knows_interfaces: bool,
+}
+
+/// Where it is counted if its conversation has an entry there; see [`skua_flow::Joins`].
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Candidates {
+    pub(super) next: Option<CapturePoint>,
+    pub(super) unknown: bool,
+    /// At any interface of the exporter that does not count what goes out.
+    pub(super) anywhere: bool,
 }
 
 /// All exporters.
@@ -63,6 +86,41 @@ impl Exporters {
             return &mut self.other;
         }
         self.ports.entry(key).or_default()
+    }
+
+    /// Where a packet or flow is counted, and where else its conversation may be; notes the sampling rate there.
+    pub(super) fn places(&mut self, passed: &Passed, rate: u32) -> (CapturePoint, Candidates) {
+        let Passed {
+            exporter,
+            input,
+            output,
+            ..
+        } = *passed;
+        let at = |ifindex: Option<u32>, direction| CapturePoint {
+            netns: exporter,
+            ifindex: ifindex.unwrap_or(0),
+            direction,
+        };
+        let (point, candidates) = if passed.counted_at_output {
+            self.port(exporter, output.unwrap_or(0)).counts_egress = true;
+            (at(output, Direction::Egress), Candidates::default())
+        } else {
+            // The egress interface does not count it again: both directions of a conversation are counted where its
+            // first packet came in.
+            let next = output.filter(|out| !self.counts_egress(exporter, *out));
+            let alone = input.is_some_and(|input| self.counts_egress(exporter, input));
+            let may_join = !passed.knows_interfaces && !alone;
+            let candidates = Candidates {
+                next: next.map(|_| at(next, Direction::Egress)),
+                unknown: may_join && input.is_some() && self.ports.contains_key(&(exporter, 0)),
+                anywhere: may_join && (input.is_none() || output.is_none()),
+            };
+            (at(input, Direction::Ingress), candidates)
+        };
+        for place in [Some(point), candidates.next].into_iter().flatten() {
+            self.port(exporter, place.ifindex).rate = rate;
+        }
+        (point, candidates)
     }
 
     /// Whether packets that go out of an interface are counted there.

@@ -3,16 +3,16 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Cause, Counters, Direction, Drained, FlowUpdate,
-    PointCounters, Ports,
+    AddressSet, Ageing, CapturePoint, Cause, Counters, Drained, FlowUpdate, Joins, PointCounters,
+    Ports,
 };
-use skua_wire::netflow::{Decoder, Flow};
+use skua_wire::netflow::Decoder;
 
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
     conversations::{ConversationRecord, Conversations},
     engine::Engine,
-    exporters::{Exporters, Identity, exporter_name, plain_name},
+    exporters::{Exporters, Identity, Passed, exporter_name, plain_name},
     sflow::with_rate,
 };
 use crate::{ProbeError, Watched};
@@ -51,31 +51,6 @@ impl Netflow {
     }
 }
 
-/// Where a record is counted, and where else it might be.
-fn places(
-    exporters: &mut Exporters,
-    exporter: u16,
-    flow: &Flow,
-) -> (CapturePoint, Option<CapturePoint>) {
-    let at = |ifindex, direction| CapturePoint {
-        netns: exporter,
-        ifindex,
-        direction,
-    };
-    let (point, joins) = if flow.egress {
-        exporters.port(exporter, flow.output).counts_egress = true;
-        (at(flow.output, Direction::Egress), None)
-    } else {
-        let other = (flow.output != 0 && !exporters.counts_egress(exporter, flow.output))
-            .then(|| at(flow.output, Direction::Egress));
-        (at(flow.input, Direction::Ingress), other)
-    };
-    for place in [Some(point), joins].into_iter().flatten() {
-        exporters.port(exporter, place.ifindex).rate = flow.sampling;
-    }
-    (point, joins)
-}
-
 impl Engine for Netflow {
     const NAME: &'static str = "netflow";
 
@@ -95,7 +70,15 @@ impl Engine for Netflow {
             let Some(exporter) = *number.get_or_insert_with(|| exporters.number(identity)) else {
                 return;
             };
-            let (point, joins) = places(exporters, exporter, flow);
+            let known = |ifindex: u32| (ifindex != 0).then_some(ifindex);
+            let passed = Passed {
+                exporter,
+                input: known(flow.input),
+                output: known(flow.output),
+                counted_at_output: flow.egress,
+                knows_interfaces: false,
+            };
+            let (point, joins) = exporters.places(&passed, flow.sampling);
             let (level, flow) = flow.as_packet(section);
             let rate = u64::from(flow.sampling.max(1));
             let sent = |way: usize| {
@@ -108,9 +91,14 @@ impl Engine for Netflow {
                 conversations.lose(point, Cause::Truncated, sent(0) + sent(1));
                 return;
             };
+            let may_be = |ifindex| !exporters.counts_egress(exporter, ifindex);
             let record = ConversationRecord {
                 point,
-                joins,
+                joins: Joins {
+                    next: joins.next,
+                    unknown: joins.unknown,
+                    anywhere: joins.anywhere.then_some(&may_be),
+                },
                 ports: Ports::of(&level.transport, level.network),
                 level,
                 sent: [sent(0), sent(1)],

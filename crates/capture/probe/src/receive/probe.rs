@@ -39,7 +39,7 @@ pub struct ReceiverConfig {
     pub listen: SocketAddr,
     /// Prefixes of accepted senders; empty for all.
     pub allow: Vec<Prefix>,
-    /// The flow table; filter and sampling are not applied to what others have counted.
+    /// The flow table; sampling is not applied to what others have counted, and the filter to samples only.
     pub table: FlowTableConfig,
     /// The address set at the start.
     pub addresses: Vec<(Prefix, Mark)>,

@@ -5,7 +5,7 @@ mod headers;
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use skua_flow::{
-    AddressSet, Ageing, CapturePoint, Direction, Drained, FlowTable, FlowUpdate, PointCounters,
+    AddressSet, Ageing, CapturePoint, Cause, Drained, FlowTable, FlowUpdate, Joins, PointCounters,
     Sampled, TableConfig,
 };
 use skua_packet::{Frame, LinkType};
@@ -20,9 +20,9 @@ use skua_wire::{
 use super::{
     DatagramProbe, ReceiveCause, Received, ReceiverConfig,
     engine::Engine,
-    exporters::{Exporters, Identity, plain_name},
+    exporters::{Exporters, Identity, Passed, plain_name},
 };
-use crate::{ProbeError, Watched};
+use crate::{ProbeError, Selection, Watched};
 use headers::Headers;
 
 /// The most streams (agent and sub-agent) whose sequence numbers are followed, and the most
@@ -37,9 +37,9 @@ impl SflowProbe {
     ///
     /// # Errors
     ///
-    /// When that is not possible there.
+    /// When that is not possible there, or the filter is wrong.
     pub fn start(config: ReceiverConfig) -> Result<Self, ProbeError> {
-        let engine = Sflow::new(&config);
+        let engine = Sflow::new(&config)?;
         Self::with_engine(config, engine)
     }
 
@@ -83,6 +83,8 @@ pub struct Sflow {
     exporters: Exporters,
     streams: HashMap<(u16, u32), Sequence>,
     counters: HashMap<(u16, u32), InterfaceSample>,
+    /// By what the samples have of the packets. Their agents have chosen one of N.
+    selection: Selection,
 }
 
 /// The agent of the datagram that is read.
@@ -93,18 +95,21 @@ struct Agent {
 }
 
 impl Sflow {
-    fn new(config: &ReceiverConfig) -> Self {
-        Self {
-            flows: FlowTable::new(&TableConfig {
-                max_entries: config.table.max_entries as usize,
-                idle_timeout: Some(config.table.idle_timeout),
-                tunnels: config.table.tunnels,
-                seed: config.table.hash_seed,
-            }),
+    fn new(config: &ReceiverConfig) -> Result<Self, ProbeError> {
+        let mut flows = FlowTable::new(&TableConfig {
+            max_entries: config.table.max_entries as usize,
+            idle_timeout: Some(config.table.idle_timeout),
+            tunnels: config.table.tunnels,
+            seed: config.table.hash_seed,
+        });
+        flows.remember_interfaces();
+        Ok(Self {
+            flows,
             exporters: Exporters::default(),
             streams: HashMap::new(),
             counters: HashMap::new(),
-        }
+            selection: Selection::new(&config.table.filter, 1, 1)?,
+        })
     }
 
     fn latest_counters(&self) -> Vec<InterfaceSample> {
@@ -203,45 +208,56 @@ impl Sflow {
         match frame {
             Some(frame) => {
                 received.records += 1;
-                self.packet(agent, &sample.head, frame);
+                self.packet(agent, &sample.head, frame, has_conversation);
             }
             None => received.lose(ReceiveCause::NoPacket, 1),
         }
         wrong
     }
 
-    /// Counts a sampled packet.
-    fn packet(&mut self, agent: &Agent, head: &sflow::FlowHead, frame: Frame<'_>) {
+    /// Counts a sampled packet. `knows_interfaces`: its agent says where it was counted, whether or not it knows where
+    /// else it passed.
+    fn packet(
+        &mut self,
+        agent: &Agent,
+        head: &sflow::FlowHead,
+        frame: Frame<'_>,
+        knows_interfaces: bool,
+    ) {
         let rate = head.rate.max(1);
         let (input, output) = (head.input.index(), head.output.index());
-        let at = |ifindex, direction| CapturePoint {
-            netns: agent.number,
-            ifindex,
-            direction,
-        };
         let source = head.source.interface();
         let sampled_going_out = source.is_some() && source == output && source != input;
-        let (point, joins) = if sampled_going_out {
-            let ifindex = output.unwrap_or(0);
-            self.exporters.port(agent.number, ifindex).counts_egress = true;
-            (at(ifindex, Direction::Egress), None)
-        } else {
-            // The egress interface does not sample it again: both directions of a conversation are counted
-            // where its first packet came in.
-            let other = output.filter(|out| !self.exporters.counts_egress(agent.number, *out));
-            let point = at(source.or(input).unwrap_or(0), Direction::Ingress);
-            (point, other.map(|out| at(out, Direction::Egress)))
+        let passed = Passed {
+            exporter: agent.number,
+            input: source.or(input),
+            output,
+            counted_at_output: sampled_going_out,
+            knows_interfaces,
         };
-        for place in [Some(point), joins].into_iter().flatten() {
-            self.exporters.port(agent.number, place.ifindex).rate = rate;
-        }
-        self.flows.sampled(&Sampled {
+        let (point, joins) = self.exporters.places(&passed, rate);
+        let exporters = &self.exporters;
+        let may_be = |ifindex| !exporters.counts_egress(agent.number, ifindex);
+        let verdict = self.selection.verdict(&frame, None);
+        let sampled = Sampled {
             point,
-            joins,
+            joins: Joins {
+                next: joins.next,
+                unknown: joins.unknown,
+                anywhere: joins.anywhere.then_some(&may_be),
+            },
             frame,
             now_ns: agent.now_ns,
             rate,
-        });
+        };
+        match verdict {
+            Ok(None) => {
+                self.flows.sampled(&sampled);
+            }
+            Ok(Some(cause)) => self.flows.leave_out_sampled(&sampled, cause),
+            // The filter means nothing without an Ethernet header.
+            Err(_) => self.flows.leave_out_sampled(&sampled, Cause::NoDecode),
+        }
     }
 
     fn counters_sample(

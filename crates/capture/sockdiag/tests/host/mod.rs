@@ -50,6 +50,20 @@ impl Host {
         all
     }
 
+    /// Our socket at this address. Another test may just be starting a program: until that has replaced the copy of us, the
+    /// copy holds the socket, too, and as it began last it is named.
+    pub fn open_here(&mut self, local: SocketAddr) -> SocketUpdate {
+        let begin = Instant::now();
+        loop {
+            let open = self.open();
+            let ours = by_local(&open, local);
+            if ours.task.pid == std::process::id() || begin.elapsed() > Duration::from_secs(20) {
+                return *ours;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Waits until so many sockets have ended; the kernel reports it from a work queue.
     pub fn ended(&mut self, count: usize) -> Vec<SocketUpdate> {
         let mut all = Vec::new();

@@ -10,14 +10,15 @@ use super::{
     worker::{Source, Wake},
 };
 use crate::{
-    counters, ident,
+    InstanceSockets, counters, ident,
     netlink::OWNERSHIP,
     writer::{Hangs, Writer},
 };
 use rustix::fs::inotify;
 use skua_kernel::next_tick;
 use skua_socket::{
-    CgroupMount, Container, OwnerId, Owners, OwnersConfig, cgroup_mounts, container_of_cgroup,
+    CgroupMount, Container, Instance, OwnerId, Owners, OwnersConfig, Pids, RuntimeConfig,
+    cgroup_mounts, container_of_cgroup,
 };
 use skua_topology::{Map, Value};
 use std::{
@@ -49,7 +50,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 const POLL_AGAIN: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_secs(5);
 
-const KEYS: &[&str] = &["Name", "Type", "TID", "Manager", "NetNsInode", "Container"];
+const KEYS: &[&str] = &[
+    "Name",
+    "Type",
+    "TID",
+    "Manager",
+    "NetNsInode",
+    "Container",
+    "LXD",
+];
 
 /// A container that has a node.
 struct KnownContainer {
@@ -84,7 +93,7 @@ pub(super) struct Containers {
 }
 
 impl Containers {
-    pub fn new(common: Common, wish: Wake) -> Self {
+    pub fn new(common: Common, wish: Wake, instances: &InstanceSockets) -> Self {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let inotify = inotify::init(flags);
         if let Err(error) = &inotify {
@@ -92,6 +101,12 @@ impl Containers {
         }
         let owners = OwnersConfig {
             max_owners: 2 * MOST,
+            runtimes: RuntimeConfig {
+                lxd: instances.lxd.clone(),
+                incus: instances.incus.clone(),
+                ..RuntimeConfig::default()
+            },
+            pids: common.pids,
             ..OwnersConfig::default()
         };
         let now = Instant::now();
@@ -306,7 +321,11 @@ impl Containers {
         let about = map_of([
             ("ID", some(Some(&container.id))),
             ("Image", some(container.image.as_deref())),
-            ("InitProcessPID", Some(int(pid))),
+            // Only a number of the host.
+            (
+                "InitProcessPID",
+                (self.common.pids == Pids::Host).then(|| int(pid)),
+            ),
             (
                 "Labels",
                 (!labels.is_empty()).then(|| Map::new(labels).into()),
@@ -323,8 +342,49 @@ impl Containers {
             ("Manager", Some(runtime)),
             ("NetNsInode", Some(int(netns))),
             ("Container", Some(about.into())),
+            ("LXD", container.instance.as_deref().map(instance_metadata)),
         ])
     }
+}
+
+/// Settings of an instance under Skydive's names.
+fn instance_metadata(instance: &Instance) -> Value {
+    let pairs = |pairs: &[(String, String)]| {
+        let each = pairs.iter();
+        let each = each.map(|(key, value)| (Arc::from(&**key), Value::from(&**value)));
+        Value::from(Map::new(each.collect()))
+    };
+    let devices = instance.devices.iter();
+    let devices: Vec<(Arc<str>, Value)> = devices
+        .map(|(name, of)| (Arc::from(&**name), pairs(of)))
+        .collect();
+    let profiles = instance.profiles.iter();
+    let profiles: Vec<Value> = profiles.map(|name| Value::from(&**name)).collect();
+    let text = |text: &str| (!text.is_empty()).then(|| Value::from(text));
+    let flag = |set: bool| Some(Value::from(if set { "true" } else { "false" }));
+    let map = map_of([
+        ("Architecture", text(&instance.architecture)),
+        (
+            "Config",
+            (!instance.config.is_empty()).then(|| pairs(&instance.config)),
+        ),
+        ("CreatedAt", text(&instance.created_at)),
+        ("Description", text(&instance.description)),
+        (
+            "Devices",
+            (!devices.is_empty()).then(|| Map::new(devices).into()),
+        ),
+        ("Ephemeral", flag(instance.ephemeral)),
+        (
+            "Profiles",
+            (!profiles.is_empty()).then(|| Value::List(profiles.into())),
+        ),
+        ("Project", text(&instance.project)),
+        ("Restore", text(&instance.restore)),
+        ("Stateful", flag(instance.stateful)),
+        ("Status", text(&instance.status)),
+    ]);
+    map.into()
 }
 
 impl Source for Containers {

@@ -2,23 +2,26 @@
 //!
 //! The kernel says of each descriptor of `/dev/net/tun` which device it drives (`iff:` in
 //! `/proc/PID/fdinfo`). Processes are searched when a device comes, goes, or changes its state, as it does
-//! when a process opens or closes it.
+//! when a process opens or closes it. libvirt says of its domains what processes do not.
 
 use super::{
     Common,
+    libvirt::{Domain, Libvirt},
     place::{self, int, map_of, number, some, text},
     procfs,
     worker::Source,
 };
 use crate::{
-    counters, host, ident,
+    LibvirtFolders, counters, host, ident,
     netlink::OWNERSHIP,
     writer::{Hangs, Writer},
 };
 use skua_kernel::next_tick;
+use skua_socket::Pids;
 use skua_topology::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    os::fd::BorrowedFd,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -34,16 +37,43 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SHARE: u32 = 20;
 
 const LAYER2: &str = "layer2";
-const KEYS: &[&str] = &["Name", "Type", "TID", "PID", "Executable", "Interfaces"];
+const KEYS: &[&str] = &[
+    "Name",
+    "Type",
+    "TID",
+    "PID",
+    "NSPID",
+    "Executable",
+    "Interfaces",
+    "State",
+    "UUID",
+    "DomainID",
+];
+/// Keys that libvirt's taps get.
+const TAP: &str = "Libvirt";
+const TAP_MAC: &str = "PeerIntfMAC";
+
+/// What identifies a guest: libvirt's stay when they are stopped.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// Process and its start.
+    Process(u32, u64),
+    /// Identifier of a domain.
+    Domain(String),
+}
 
 /// What a process says of itself.
+#[derive(Default)]
 struct Holder {
+    pid: Option<u32>,
     kind: &'static str,
     name: String,
     executable: String,
     interfaces: BTreeSet<String>,
     /// Nodes of the devices.
     devices: BTreeSet<Arc<str>>,
+    /// What libvirt says.
+    domain: Option<Domain>,
 }
 
 struct KnownGuest {
@@ -58,44 +88,135 @@ pub(super) struct Guests {
     common: Common,
     writer: Writer,
     boot: String,
-    known: HashMap<(u32, u64), KnownGuest>,
+    known: HashMap<Key, KnownGuest>,
+    libvirt: Libvirt,
+    /// Nodes of taps that have libvirt's keys.
+    taps: BTreeSet<Arc<str>>,
+    settled: bool,
     poll_again: bool,
     next: Option<Instant>,
     earliest: Instant,
 }
 
 impl Guests {
-    pub fn new(common: Common) -> Self {
+    pub fn new(common: Common, folders: &LibvirtFolders) -> Self {
         let now = Instant::now();
         Self {
             writer: common.writer(NAME, MOST),
             boot: host::boot(),
             common,
             known: HashMap::new(),
+            libvirt: Libvirt::new(folders),
+            taps: BTreeSet::new(),
+            settled: false,
             poll_again: false,
             next: None,
             earliest: now,
         }
     }
 
-    /// The holders of all devices.
-    fn holders(&self) -> HashMap<(u32, u64), Holder> {
-        let mut devices: HashMap<(u64, String), Arc<str>> = HashMap::new();
+    /// Nodes of tap and tun devices, by namespace and name.
+    fn devices(&self) -> Devices {
+        let mut devices = Devices::new();
         for node in place::of_type(&self.common.graph, &self.common.host, "tuntap") {
             if let Some(inode) = number(&node, "NetNsInode") {
                 devices.insert((inode, text(&node, "Name").to_owned()), node.id.clone());
             }
         }
+        devices
+    }
+
+    /// The host's own namespace.
+    fn own_space(&self) -> Option<u64> {
+        let graph = self.common.graph.read();
+        let host = graph.current_node(&self.common.host_node);
+        host.and_then(|host| number(&host, "NetNsInode"))
+    }
+
+    /// Guests: libvirt's domains, and other holders of devices.
+    fn guests(&mut self) -> HashMap<Key, Holder> {
+        let devices = self.devices();
+        let mut found = self.holders(&devices);
+        let own = self.own_space();
+        let mut taps = BTreeSet::new();
+        for domain in self.libvirt.domains() {
+            let process = domain.pid.and_then(|pid| {
+                // The state of a domain stays when the machine is switched off: its process may be another's.
+                let start = procfs::start_ns(pid)?;
+                let qemu = procfs::executable(pid)?;
+                is_qemu(&qemu).then_some((pid, start))
+            });
+            let mut domain = domain;
+            if process.is_none() && domain.pid.take().is_some() {
+                (domain.state, domain.id) = ("DOWN", None);
+            }
+            let holder = process.and_then(|(pid, start)| found.remove(&Key::Process(pid, start)));
+            let mut holder = holder.unwrap_or_else(|| Holder {
+                pid: domain.pid,
+                ..Holder::default()
+            });
+            holder.kind = "libvirt";
+            holder.name.clone_from(&domain.name);
+            if let (Some(pid), true) = (domain.pid, holder.executable.is_empty()) {
+                holder.executable = procfs::shown(&procfs::executable(pid).unwrap_or_default());
+            }
+            for interface in &domain.interfaces {
+                let at = |space: Option<u64>| devices.get(&(space?, interface.target.clone()));
+                let device = at(domain.pid.and_then(procfs::netns)).or_else(|| at(own));
+                let (Some(device), Some(_)) = (device, domain.pid) else {
+                    continue;
+                };
+                holder.devices.insert(device.clone());
+                holder.interfaces.insert(interface.target.clone());
+                taps.insert(device.clone());
+                let text = |text: &str| (!text.is_empty()).then(|| Value::from(text));
+                let about = map_of([
+                    ("MAC", text(&interface.mac)),
+                    ("Domain", text(&domain.name)),
+                    ("BusType", text(&interface.bus_type)),
+                    ("BusInfo", text(&interface.bus_info)),
+                    ("Alias", text(&interface.alias)),
+                ]);
+                self.show(device, TAP, Some(about.into()));
+                self.show(device, TAP_MAC, text(&interface.mac));
+            }
+            let key = Key::Domain(domain.uuid.clone());
+            holder.domain = Some(domain);
+            found.insert(key, holder);
+        }
+        // Those of a domain that is gone; at first also those that an earlier run left.
+        let mut left = std::mem::replace(&mut self.taps, taps);
+        if !std::mem::replace(&mut self.settled, true) {
+            let having = place::of_type(&self.common.graph, &self.common.host, "tuntap");
+            let having = having
+                .into_iter()
+                .filter(|node| node.metadata.get(TAP).is_some());
+            left.extend(having.map(|node| node.id.clone()));
+        }
+        for tap in left.difference(&self.taps) {
+            self.show(tap, TAP, None);
+            self.show(tap, TAP_MAC, None);
+        }
+        found
+    }
+
+    fn show(&self, device: &str, key: &str, value: Option<Value>) {
+        place::show(
+            &self.common.graph,
+            &self.common.counters,
+            device,
+            key,
+            value,
+        );
+    }
+
+    /// The holders of all devices.
+    fn holders(&self, devices: &Devices) -> HashMap<Key, Holder> {
         let mut found = HashMap::new();
         if devices.is_empty() {
             return found;
         }
-        let own = self
-            .common
-            .graph
-            .read()
-            .current_node(&self.common.host_node);
-        let own = own.and_then(|host| number(&host, "NetNsInode"));
+        let own = self.own_space();
         for pid in procfs::all() {
             let Some((machine, held)) = held(pid) else {
                 continue;
@@ -119,19 +240,19 @@ impl Guests {
                 continue;
             }
             if let Some(holder) = holder(pid, machine, held, nodes) {
-                found.insert((pid, start), holder);
+                found.insert(Key::Process(pid, start), holder);
             }
         }
         found
     }
 
     fn refresh(&mut self) {
-        let holders = self.holders();
+        let holders = self.guests();
         let gone: Vec<_> = self
             .known
             .keys()
             .filter(|key| !holders.contains_key(*key))
-            .copied()
+            .cloned()
             .collect();
         for key in gone {
             if let Some(known) = self.known.remove(&key) {
@@ -145,8 +266,12 @@ impl Guests {
         counters::set(&self.common.counters.guests, self.known.len());
     }
 
-    fn write(&mut self, key: (u32, u64), holder: &Holder) {
-        let metadata = self.metadata(key.0, holder);
+    fn write(&mut self, key: Key, holder: &Holder) {
+        let metadata = self.metadata(holder);
+        let identity = match &key {
+            Key::Process(pid, start) => format!("{NAME}/{}/{pid}/{start}", self.boot),
+            Key::Domain(uuid) => format!("{NAME}/libvirt/{uuid}"),
+        };
         let known = match self.known.entry(key) {
             std::collections::hash_map::Entry::Occupied(known) => {
                 let known = known.into_mut();
@@ -154,7 +279,6 @@ impl Guests {
                 known
             }
             std::collections::hash_map::Entry::Vacant(entry) => {
-                let identity = format!("{NAME}/{}/{}/{}", self.boot, key.0, key.1);
                 let Some(node) = self.writer.add_node(&identity, KEYS, metadata) else {
                     return;
                 };
@@ -182,7 +306,14 @@ impl Guests {
         }
     }
 
-    fn metadata(&self, pid: u32, holder: &Holder) -> Map {
+    fn metadata(&self, holder: &Holder) -> Map {
+        let domain = holder.domain.as_ref();
+        // A number of another namespace than the host's is not shown in its place.
+        let host = self.common.pids == Pids::Host;
+        let pid = holder.pid.filter(|_| host);
+        let ns_pid = holder
+            .pid
+            .and_then(|pid| procfs::ns_pid(pid).or((!host).then_some(pid)));
         let interfaces = holder.interfaces.iter();
         let interfaces: Vec<Value> = interfaces.map(|name| Value::from(name.as_str())).collect();
         let tid = ident::tid(&self.common.host_tid, &holder.name, holder.kind);
@@ -190,11 +321,27 @@ impl Guests {
             ("Name", some(Some(&holder.name))),
             ("Type", some(Some(holder.kind))),
             ("TID", Some(Value::Str(tid))),
-            ("PID", Some(int(pid))),
-            ("Executable", some(Some(&holder.executable))),
+            ("PID", pid.map(int)),
+            ("NSPID", ns_pid.map(int)),
+            (
+                "Executable",
+                some(Some(&*holder.executable).filter(|path| !path.is_empty())),
+            ),
             ("Interfaces", Some(Value::List(interfaces.into()))),
+            ("State", some(domain.map(|domain| domain.state))),
+            ("UUID", some(domain.map(|domain| &*domain.uuid))),
+            ("DomainID", domain.and_then(|domain| domain.id).map(int)),
         ])
     }
+}
+
+/// Nodes of devices by namespace and name.
+type Devices = HashMap<(u64, String), Arc<str>>;
+
+/// Whether an executable is QEMU.
+fn is_qemu(executable: &[u8]) -> bool {
+    let base = executable.rsplit(|byte| *byte == b'/').next();
+    base.is_some_and(|name| name.starts_with(b"qemu"))
 }
 
 /// The names of the devices that a process holds, and whether it runs a machine by KVM.
@@ -221,9 +368,7 @@ fn holder(
     devices: BTreeSet<Arc<str>>,
 ) -> Option<Holder> {
     let executable = procfs::executable(pid).unwrap_or_default();
-    let base = executable.rsplit(|byte| *byte == b'/').next();
-    let qemu = base.is_some_and(|name| name.starts_with(b"qemu"));
-    let (kind, name) = if machine || qemu {
+    let (kind, name) = if machine || is_qemu(&executable) {
         let groups = procfs::cgroups(pid);
         let libvirt = [&b"machine-qemu"[..], b"libvirt"];
         let libvirt = libvirt
@@ -236,11 +381,13 @@ fn holder(
         ("process", None)
     };
     Some(Holder {
+        pid: Some(pid),
         kind,
         name: name.or_else(|| procfs::comm(pid))?,
         executable: procfs::shown(&executable),
         interfaces,
         devices,
+        domain: None,
     })
 }
 
@@ -264,6 +411,10 @@ fn machine_name(arguments: &[Vec<u8>]) -> Option<String> {
 }
 
 impl Source for Guests {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.libvirt.descriptor().into_iter().collect()
+    }
+
     fn next(&self) -> Option<Instant> {
         self.next
     }
@@ -274,9 +425,13 @@ impl Source for Guests {
 
     fn work(&mut self, called: bool) {
         let now = Instant::now();
+        let new_folder = self.libvirt.watch();
         // The holder of a device that stays may have ended.
-        let ended = |(pid, start): &(u32, u64)| procfs::start_ns(*pid) != Some(*start);
-        if called || self.poll_again || self.known.keys().any(ended) {
+        let ended = |key: &Key| match key {
+            Key::Process(pid, start) => procfs::start_ns(*pid) != Some(*start),
+            Key::Domain(_) => false,
+        };
+        if called || self.poll_again || new_folder || self.known.keys().any(ended) {
             self.refresh();
         }
         let end = Instant::now();
@@ -285,8 +440,11 @@ impl Source for Guests {
         self.poll_again = called;
         self.next = match called {
             true => Some(end + POLL_AGAIN),
-            // Without any, only a new device can bring one, and that is announced.
-            false => (!self.known.is_empty()).then(|| next_tick(self.common.interval)),
+            // Without any, only a new device or domain can bring one, and that is announced.
+            false => {
+                let polled = !self.known.is_empty() || self.libvirt.has_unwatched();
+                polled.then(|| next_tick(self.common.interval))
+            }
         };
     }
 }

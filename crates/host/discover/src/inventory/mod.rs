@@ -5,8 +5,11 @@
 //! and calls those that a change matters to: a new namespace may have containers and rules, a tap may have
 //! got a guest.
 
+pub(crate) mod configured;
 mod containers;
 mod guests;
+pub(crate) mod libvirt;
+mod neighbours;
 mod place;
 mod processes;
 mod procfs;
@@ -19,6 +22,7 @@ pub use processes::Listeners;
 pub(crate) use worker::Wake;
 
 use crate::{DiscoveryConfig, DiscoveryError, counters::Shared, host, writer::Writer};
+use skua_socket::Pids;
 use skua_topology::SharedGraph;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 use watcher::{Calls, Watcher};
@@ -38,8 +42,10 @@ pub struct ListeningPort {
 /// A process that waits for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListeningProcess {
-    /// Process.
+    /// Process on the host; 0: not known.
     pub pid: u32,
+    /// The process in its own PID namespace, where that is another number; 0: not known.
+    pub ns_pid: u32,
     /// Its start, ns of CLOCK_BOOTTIME; 0: not known.
     pub start_ns: u64,
     /// Its name, safe to show.
@@ -69,6 +75,8 @@ struct Common {
     host_tid: Arc<str>,
     interval: Duration,
     counters: Arc<Shared>,
+    /// Whose numbers `/proc` has.
+    pids: Pids,
 }
 
 impl Common {
@@ -109,6 +117,7 @@ impl Inventory {
             host_tid: host::tid(&config.host),
             interval: config.metric_interval,
             counters: counters.clone(),
+            pids: Pids::of_proc(),
         };
         let enabled = &config.inventory;
         let mut workers = Vec::new();
@@ -118,7 +127,7 @@ impl Inventory {
         let events = graph.write().subscribe(watcher::QUEUE);
         if enabled.containers {
             let wake = Wake::new()?;
-            let source = containers::Containers::new(common.clone(), wish);
+            let source = containers::Containers::new(common.clone(), wish, &config.instances);
             workers.push(Worker::start("discover-cont", wake.clone(), source)?);
             calls.containers = Some(wake);
         } else {
@@ -136,7 +145,7 @@ impl Inventory {
         }
         if enabled.guests {
             let wake = Wake::new()?;
-            let source = guests::Guests::new(common.clone());
+            let source = guests::Guests::new(common.clone(), &config.libvirt);
             workers.push(Worker::start("discover-vm", wake.clone(), source)?);
             calls.guests = Some(wake);
         } else {
@@ -158,7 +167,18 @@ impl Inventory {
         } else {
             place::clear(graph, counters, &config.host, rules::KEY);
         }
-        let watcher = match workers.is_empty() {
+        if enabled.lldp {
+            let wake = Wake::new()?;
+            let source = neighbours::Neighbours::new(common.clone());
+            workers.push(Worker::start("discover-lldp", wake.clone(), source)?);
+            calls.neighbours = Some(wake);
+        } else {
+            common.writer(neighbours::NAME, 0).settle();
+        }
+        let configured = configured::Configured::new(common.clone(), &config.host_metadata);
+        let others = !workers.is_empty();
+        workers.push(Worker::start("discover-conf", Wake::new()?, configured)?);
+        let watcher = match !others {
             true => None,
             false => Some(Watcher::start(events, common.host.clone(), calls)?),
         };

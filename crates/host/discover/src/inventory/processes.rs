@@ -30,6 +30,7 @@ const KEYS: &[&str] = &[
     "Type",
     "TID",
     "PID",
+    "NSPID",
     "Executable",
     "User",
     "UID",
@@ -90,9 +91,28 @@ impl Listeners {
     }
 }
 
-/// What distinguishes processes: its number, its start, and the namespace that it listens in.
-fn key(process: &ListeningProcess) -> (u32, u64, u64) {
-    (process.pid, process.start_ns, process.netns)
+/// What distinguishes processes: its numbers, its start, and the namespace that it listens in.
+type Key = (u32, u32, u64, u64);
+
+fn key(process: &ListeningProcess) -> Key {
+    let ProcessNumbers { pid, ns_pid } = ProcessNumbers::of(process);
+    (pid, ns_pid, process.start_ns, process.netns)
+}
+
+/// The host's number of a process identifies it; its own namespace's only where the host's is not known.
+struct ProcessNumbers {
+    pid: u32,
+    ns_pid: u32,
+}
+
+impl ProcessNumbers {
+    fn of(process: &ListeningProcess) -> Self {
+        let ns_pid = if process.pid == 0 { process.ns_pid } else { 0 };
+        Self {
+            pid: process.pid,
+            ns_pid,
+        }
+    }
 }
 
 struct KnownProcess {
@@ -108,7 +128,7 @@ pub(super) struct Processes {
     listeners: Listeners,
     boot: String,
     now: Arc<[ListeningProcess]>,
-    known: HashMap<(u32, u64, u64), KnownProcess>,
+    known: HashMap<Key, KnownProcess>,
     reported: bool,
     next: Option<Instant>,
     began: Instant,
@@ -151,7 +171,8 @@ impl Processes {
             ("Name", some(Some(&process.name))),
             ("Type", some(Some("process"))),
             ("TID", Some(Value::Str(tid))),
-            ("PID", Some(int(process.pid))),
+            ("PID", (process.pid != 0).then(|| int(process.pid))),
+            ("NSPID", (process.ns_pid != 0).then(|| int(process.ns_pid))),
             ("Executable", some(process.executable.as_deref())),
             ("User", some(process.user.as_deref())),
             ("UID", Some(int(process.uid))),
@@ -201,7 +222,12 @@ impl Processes {
                     known
                 }
                 std::collections::hash_map::Entry::Vacant(entry) => {
-                    let identity = format!("{NAME}/{}/{}/{}/{}", self.boot, key.0, key.1, key.2);
+                    let (pid, ns_pid, start, netns) = key;
+                    let number = match pid {
+                        0 => format!("ns{ns_pid}"),
+                        pid => pid.to_string(),
+                    };
+                    let identity = format!("{NAME}/{}/{number}/{start}/{netns}", self.boot);
                     let node = self.writer.add_node(&identity, KEYS, metadata.clone());
                     let Some(node) = node else {
                         continue;

@@ -42,6 +42,18 @@ pub(super) fn start_ns(pid: u32) -> Option<u64> {
     Some(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
 }
 
+/// Its number in its own PID namespace, where that is another than here.
+pub(super) fn ns_pid(pid: u32) -> Option<u32> {
+    let status = read(&folder(pid).join("status"))?;
+    let status = String::from_utf8_lossy(&status);
+    let numbers = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    let numbers = numbers.split_ascii_whitespace();
+    let (at, last) = numbers.enumerate().last()?;
+    (at > 0).then(|| last.parse().ok()).flatten()
+}
+
 /// Path of its executable.
 pub(super) fn executable(pid: u32) -> Option<Vec<u8>> {
     let link = fs::read_link(folder(pid).join("exe")).ok()?;

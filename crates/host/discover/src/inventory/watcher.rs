@@ -18,16 +18,18 @@ pub(super) struct Calls {
     pub guests: Option<Wake>,
     pub programs: Option<Wake>,
     pub rules: Option<Wake>,
+    pub neighbours: Option<Wake>,
 }
 
 impl Calls {
-    fn all(&self) -> [&Option<Wake>; 5] {
+    fn all(&self) -> [&Option<Wake>; 6] {
         [
             &self.containers,
             &self.processes,
             &self.guests,
             &self.programs,
             &self.rules,
+            &self.neighbours,
         ]
     }
 }
@@ -116,10 +118,14 @@ impl Follower {
                 &calls.processes,
                 &calls.programs,
                 &calls.rules,
+                &calls.neighbours,
             ]),
             "container" if !updated => call([&calls.processes]),
             kind if node.metadata.get("IfIndex").is_some() => {
                 let tap = kind == "tuntap";
+                if !updated {
+                    call([&calls.neighbours]);
+                }
                 if matches!(change, Change::NodeDeleted(_)) {
                     if self.interfaces.remove(&node.id).is_some() && tap {
                         call([&self.calls.guests]);

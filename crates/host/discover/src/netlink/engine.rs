@@ -254,6 +254,9 @@ impl Engine {
         for ifindex in links {
             self.write((number, ifindex));
         }
+        for key in self.linked_to(number) {
+            self.write(key);
+        }
     }
 
     /// Lists the namespaces.

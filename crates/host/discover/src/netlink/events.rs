@@ -7,7 +7,7 @@ use super::{
     relations::LinkKey,
 };
 use crate::counters;
-use skua_link::{Address, EthtoolEvent, Interface, Neighbour, RouteEvent};
+use skua_link::{Address, EthtoolEvent, Interface, Link, Neighbour, RouteEvent};
 use std::time::Instant;
 
 impl Engine {
@@ -150,11 +150,7 @@ impl Engine {
             }
             RouteEvent::Neighbour(neighbour) => self.neighbour(number, neighbour, true),
             RouteEvent::NeighbourRemoved(neighbour) => self.neighbour(number, neighbour, false),
-            RouteEvent::NamespaceIds => {
-                space.known_ids.clear();
-                space.unknown_ids.clear();
-                self.relate_across();
-            }
+            RouteEvent::NamespaceId(id) => self.namespace_id_changed(number, id),
             RouteEvent::NextHops => {
                 space.list_routes.request(now);
             }
@@ -228,7 +224,7 @@ impl Engine {
     }
 
     /// An interface is there, or has changed.
-    pub(super) fn link_updated(&mut self, number: u16, interface: Interface) {
+    pub(super) fn link_updated(&mut self, number: u16, mut interface: Interface) {
         let key = (number, interface.link.ifindex);
         let Some(space) = self.spaces.get_mut(&number) else {
             return;
@@ -259,6 +255,16 @@ impl Engine {
         }
         let modes = (was.flags, was.operstate) != (interface.flags, interface.operstate);
         let deaf = space.sockets.ethtool_monitor.is_none();
+        let other_end = |link: &Link| (link.link, link.link_netnsid);
+        let stale = state.is_pair() && other_end(&was.link) != other_end(&interface.link);
+        // The kernel announces no change of the other end, so where it was read last is newer than an
+        // announcement that waited in the queue.
+        if stale && let Some(now) = space.read_interface(key.1) {
+            (interface.link.link, interface.link.link_netnsid) = other_end(&now.link);
+        }
+        let Some(state) = space.links.get_mut(&key.1) else {
+            return;
+        };
         state.interface = interface;
         if modes || deaf {
             let features = deaf.then_some(&mut self.features);

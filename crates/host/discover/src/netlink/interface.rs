@@ -231,7 +231,8 @@ impl State {
             }
         };
         let mac = &self.interface.address;
-        let has_mac = !mac.is_empty() && !names::addressed_by_ip(link.arphrd);
+        // Zeros are no address: loopback has none.
+        let has_mac = mac.iter().any(|&byte| byte != 0) && !names::addressed_by_ip(link.arphrd);
         maybe("MAC", has_mac.then(|| names::mac(mac).as_str().into()));
         let text = |text: &String| (!text.is_empty()).then(|| Value::from(text.as_str()));
         maybe("Alias", text(&self.interface.alias));

@@ -53,8 +53,10 @@ impl Engine {
             return;
         };
         // The kernel does not report the other end of a pair when this one has moved.
-        let other = state.edges.link_space.zip(state.interface.link.link);
-        let other = other.filter(|_| moved && state.is_pair());
+        let other = match moved && state.is_pair() {
+            true => self.other_end(key, state),
+            false => None,
+        };
         self.remove_link(key);
         if let Some(space) = self.spaces.get_mut(&key.0)
             && !space.routes.interfaces().is_empty()

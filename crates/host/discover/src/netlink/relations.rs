@@ -3,7 +3,7 @@
 //! An edge is made when both ends are known. An interface whose other end is not, waits for it: by the
 //! end's place when that is known, else until there are other namespaces.
 
-use super::engine::Engine;
+use super::{engine::Engine, interface::State};
 use skua_link::namespace_id;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -120,6 +120,21 @@ impl Engine {
         }
     }
 
+    /// The other end of a pair. The end that is made first does not know it, and may move before it is read
+    /// again; then the other one does.
+    pub(super) fn other_end(&self, key: LinkKey, state: &State) -> Option<LinkKey> {
+        if let Some(index) = state.interface.link.link {
+            return Some((state.edges.link_space?, index));
+        }
+        let mut links = self.spaces.get(&key.0)?.links.iter();
+        let at_it = |state: &State| {
+            state.is_pair()
+                && state.edges.link_space == Some(key.0)
+                && state.interface.link.link == Some(key.1)
+        };
+        links.find_map(|(index, state)| at_it(state).then_some((key.0, *index)))
+    }
+
     /// Reads again where the other end of a pair is.
     pub(super) fn refresh_other_end(&mut self, key: LinkKey) {
         let Some(now) = self
@@ -137,7 +152,40 @@ impl Engine {
         state.interface.link.link = now.link.link;
         state.interface.link.link_netnsid = id;
         state.edges.link_space = space;
+        if space.is_none() {
+            self.waiting.for_spaces.insert(key);
+        }
         self.write(key);
+    }
+
+    /// A namespace has got or lost an identifier in another one: relates the interfaces again that have their
+    /// other end there.
+    pub(super) fn namespace_id_changed(&mut self, within: u16, id: i32) {
+        let Some(space) = self.spaces.get_mut(&within) else {
+            return;
+        };
+        let known = space.known_ids.remove(&id).is_some();
+        let unknown = space.unknown_ids.remove(&id);
+        if !known && !unknown {
+            return;
+        }
+        let links = space.links.iter();
+        let there = links.filter(|(_, state)| state.interface.link.link_netnsid == Some(id));
+        let keys: Vec<LinkKey> = there.map(|(ifindex, _)| (within, *ifindex)).collect();
+        for key in keys {
+            self.relate(key);
+            self.write(key);
+        }
+    }
+
+    /// Interfaces whose other end is in this namespace.
+    pub(super) fn linked_to(&self, number: u16) -> Vec<LinkKey> {
+        let links = self.spaces.iter().flat_map(|(within, space)| {
+            let links = space.links.iter();
+            links.map(|(ifindex, state)| ((*within, *ifindex), state.edges.link_space))
+        });
+        let there = links.filter(|((within, _), at)| *within != number && *at == Some(number));
+        there.map(|(key, _)| key).collect()
     }
 
     /// Gives the interfaces that waited for a new one their edges.
@@ -164,8 +212,13 @@ impl Engine {
         }
     }
 
-    /// The number of the namespace that has an identifier in another one.
+    /// The number of the namespace that has an identifier in another one, none before it is followed.
     fn resolve(&mut self, within: u16, id: i32) -> Option<u16> {
+        let number = self.number_of(within, id)?;
+        self.spaces.contains_key(&number).then_some(number)
+    }
+
+    fn number_of(&mut self, within: u16, id: i32) -> Option<u16> {
         let space = self.spaces.get_mut(&within)?;
         if let Some(number) = space.known_ids.get(&id) {
             return Some(*number);

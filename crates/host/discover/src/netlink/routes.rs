@@ -328,11 +328,11 @@ mod tests {
         assert_eq!(routes.add(wide.clone(), false).0, [].into());
         let narrow = route("10.1.0.0/16", vec![hop(3, "")]);
         routes.add(narrow.clone(), false);
-        assert_eq!(prefixes(&routes, 2), r#""10.0.0.0/8""#);
+        assert_eq!(prefixes(&routes, 2), r#"["10.0.0.0/8"]"#);
         assert_eq!(prefixes(&routes, 3), r#"["10.0.0.0/8","10.1.0.0/16"]"#);
         let other = route("10.1.0.0/16", vec![hop(2, "192.0.2.1")]);
         assert_eq!(routes.add(other, true).0, [2, 3].into());
-        assert_eq!(prefixes(&routes, 3), r#""10.0.0.0/8""#);
+        assert_eq!(prefixes(&routes, 3), r#"["10.0.0.0/8"]"#);
         assert_eq!(routes.remove(&wide), ([2, 3].into(), false));
         assert_eq!(prefixes(&routes, 3), "null");
         assert_eq!(routes.interfaces(), [2].into());
@@ -344,16 +344,16 @@ mod tests {
         let (a, b) = (hop(2, "2001:db8::1"), hop(3, "2001:db8::2"));
         routes.add(route("2001:db8:1::/48", vec![a.clone()]), false);
         routes.add(route("2001:db8:1::/48", vec![a.clone(), b.clone()]), false);
-        assert_eq!(prefixes(&routes, 2), r#""2001:db8:1::/48""#);
-        assert_eq!(prefixes(&routes, 3), r#""2001:db8:1::/48""#);
+        assert_eq!(prefixes(&routes, 2), r#"["2001:db8:1::/48"]"#);
+        assert_eq!(prefixes(&routes, 3), r#"["2001:db8:1::/48"]"#);
         routes.remove(&route("2001:db8:1::/48", vec![a]));
         assert_eq!(prefixes(&routes, 2), "null");
-        assert_eq!(prefixes(&routes, 3), r#""2001:db8:1::/48""#);
+        assert_eq!(prefixes(&routes, 3), r#"["2001:db8:1::/48"]"#);
         // Without routers they are routes of their own.
         for ifindex in [2, 3] {
             routes.add(route("fe80::/64", vec![hop(ifindex, "")]), false);
         }
-        assert_eq!(prefixes(&routes, 2), r#""fe80::/64""#);
+        assert_eq!(prefixes(&routes, 2), r#"["fe80::/64"]"#);
         let (touched, unclear) = routes.remove(&route("fe80::/64", vec![hop(9, "")]));
         assert!(touched.is_empty() && unclear);
     }

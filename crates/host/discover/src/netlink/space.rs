@@ -185,9 +185,13 @@ impl Retry {
 }
 
 impl Space {
-    /// TID of a namespace's node; of one without a name that of its inode.
+    /// TID of a namespace's node; of one without a name that of its inode. Named ones have that of Skydive with its
+    /// default settings, which finds them under `/var/run`.
     pub fn tid_of(host: &str, path: Option<&str>, inode: u64) -> Arc<str> {
         match path {
+            Some(path) if path.starts_with("/run/netns/") => {
+                ident::tid(host, &format!("/var{path}"), "netns")
+            }
             Some(path) => ident::tid(host, path, "netns"),
             None => ident::tid(host, &format!("net:[{inode}]"), "netns"),
         }

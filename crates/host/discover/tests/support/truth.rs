@@ -145,7 +145,10 @@ fn said_link(link: &Json, indexes: &BTreeMap<String, Json>, out: &mut BTreeSet<S
     };
     add(format!("state {state}"));
     if !word(link, "address").is_empty() {
-        add(format!("mac {}", word(link, "address")));
+        // Loopback has zeros, which are no address.
+        if word(link, "address") != "00:00:00:00:00:00" {
+            add(format!("mac {}", word(link, "address")));
+        }
     }
     for flag in link["flags"].as_array().into_iter().flatten() {
         let known = FLAGS.iter().find(|(said, _)| flag == said);

@@ -78,7 +78,7 @@ proptest! {
             let page: Vec<_> = store.page(place, places, View::Points).flatten().collect();
             most = most.max(page.len());
             for (found, record) in page {
-                finding.add(found, record, store.drained_ns());
+                finding.add(found, record, &|| store.rates(found));
             }
             from = store.after(place, places);
         }
@@ -98,6 +98,12 @@ proptest! {
             SortBy::Packets => record.total().packets as f64,
             SortBy::Last => record.last_ns as f64,
             SortBy::First => record.first_ns as f64,
+            SortBy::Sent => record.sent_by_service()[0].bytes as f64,
+            SortBy::Received => record.sent_by_service()[1].bytes as f64,
+            SortBy::Begun => 1.0,
+            SortBy::Ended => f64::from(u8::from(record.end.is_some())),
+            SortBy::Retransmitted => record.retransmitted() as f64,
+            SortBy::Rtt => record.handshake_rtt_ns().unwrap_or(0) as f64,
         };
         let mut all: Vec<_> = store.iter().collect();
         all.sort_by(|a, b| rank(b).total_cmp(&rank(a)));

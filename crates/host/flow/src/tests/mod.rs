@@ -2,12 +2,14 @@
 
 mod accounting;
 mod addresses;
+mod cold;
 mod conservation;
 mod endpoints;
 mod finding;
 mod first;
 mod merge;
 mod packets;
+mod rates;
 mod records;
 mod tcp;
 mod travel;

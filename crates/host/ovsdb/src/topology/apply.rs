@@ -5,7 +5,7 @@ use super::{
     state::{BRIDGE, INTERFACE, Key, Kind, PORT, State, now, peer},
 };
 use crate::Row;
-use skua_topology::{Edge, Graph, GraphError, IndexKey, Lookup, Map, Node, Patch, Value};
+use skua_topology::{Edge, Graph, GraphError, Lookup, Map, Node, Patch, Value};
 use std::{collections::HashSet, ops::ControlFlow, sync::Arc, time::Instant};
 use uuid::Uuid;
 
@@ -142,6 +142,9 @@ impl State {
                 self.apply_edges(&mut graph, *key, desired, now);
             }
         }
+        if keys.iter().any(|(kind, _)| *kind == Kind::Bridge) {
+            self.tell_bridges();
+        }
     }
 
     pub fn count_applied(&self, mut counters: OvsCounters) -> OvsCounters {
@@ -208,9 +211,9 @@ impl State {
         let port = self.port_of.get(&id).copied();
         let port = port.filter(|port| self.rows.row(PORT, *port).is_some());
         let bridge = port.and_then(|port| self.bridge_of_port(port));
-        let kernel = match row.text("name") {
-            Some(name) if !is_virtual(kind) => self.kernel_node(graph, name),
-            _ => None,
+        let kernel = match is_virtual(kind) {
+            true => None,
+            false => self.kernel_node(graph, id, row),
         };
         let own = kernel.is_none();
         let node = match kernel {
@@ -274,29 +277,6 @@ impl State {
 
     fn interface_node(&self, id: Uuid) -> Arc<str> {
         names::row_tid(&self.config.host, id, "ovsinterface")
-    }
-
-    /// The node that the discovery of links made of an interface.
-    fn kernel_node(&self, graph: &Graph, name: &str) -> Option<Arc<str>> {
-        let key = IndexKey::of(&Value::from(name))?;
-        let mut found = None;
-        let lookup = Lookup::Key("Name", &key);
-        let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
-            if !self.is_kernel_interface(node) {
-                return ControlFlow::Continue(());
-            }
-            found = Some(node.id.clone());
-            ControlFlow::Break(())
-        });
-        found
-    }
-
-    fn is_kernel_interface(&self, node: &Node) -> bool {
-        let number = |key| node.metadata.get(key).and_then(Value::as_int);
-        *node.host == *self.config.host
-            && node.origin != self.origin
-            && number("NetNsInode") == Some(self.netns)
-            && number("IfIndex").is_some()
     }
 
     /// Whether an interface without a node must wait for one.
@@ -407,6 +387,8 @@ impl State {
             }
         };
         self.by_node.insert(node.id().clone(), key);
+        let linked = matches!(node, DesiredNode::Other(..)).then(|| node.id());
+        self.placed(graph, key, linked);
         if let Err(error) = done {
             self.counters.refused += 1;
             tracing::warn!(target: "ovsdb", "the graph refuses a node of Open vSwitch: {error}");
@@ -452,7 +434,7 @@ impl State {
                 if self.by_node.contains_key(&node.id) {
                 } else if node.origin == self.origin {
                     nodes.push(node.id.clone());
-                } else if self.is_kernel_interface(node) && node.metadata.get("Ovs").is_some() {
+                } else if self.is_link(node) && node.metadata.get("Ovs").is_some() {
                     marked.push(node.id.clone());
                 }
                 ControlFlow::Continue(())

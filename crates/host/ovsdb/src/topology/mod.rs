@@ -4,11 +4,15 @@ mod apply;
 mod metadata;
 mod meter;
 mod names;
+mod place;
 mod state;
 
+use crate::rules::{RulesConfig, RulesCounters};
 use crate::{Change, Client, ClientConfig, ClientCounters, Error, Monitored, Target, Watcher};
+pub(crate) use names::{row_tid, tid};
 use skua_topology::{SharedGraph, Subscription};
 use state::State;
+pub(crate) use state::now;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -37,10 +41,13 @@ pub struct OvsConfig {
     pub forget_after: Duration,
     /// Whether counters are read. Open vSwitch writes them every 5 s, for all interfaces.
     pub statistics: bool,
+    /// Which OpenFlow rules and groups are read; none: none.
+    pub rules: Option<RulesConfig>,
 }
 
 impl OvsConfig {
-    /// For a host: nodes wait 1 s for the kernel's and are forgotten after 5 minutes; with counters.
+    /// For a host: nodes wait 1 s for the kernel's and are forgotten after 5 minutes; with counters, without
+    /// OpenFlow rules.
     pub fn new(target: Target, host: &str) -> Self {
         Self {
             client: ClientConfig::new(target),
@@ -50,6 +57,7 @@ impl OvsConfig {
             settle: Duration::from_secs(1),
             forget_after: Duration::from_secs(300),
             statistics: true,
+            rules: None,
         }
     }
 }
@@ -81,6 +89,8 @@ pub struct OvsCounters {
     pub missed: u64,
     /// How often everything was removed because the database stayed away.
     pub forgotten: u64,
+    /// Of OpenFlow rules.
+    pub rules: RulesCounters,
 }
 
 /// Keeps what Open vSwitch is made of in a graph.
@@ -148,6 +158,8 @@ impl Drop for OvsTopology {
     fn drop(&mut self) {
         // First the connection, so that the end is still written into the graph.
         self.client = None;
+        let rules = lock(&self.state).take_rules();
+        drop(rules);
         self.stopping.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

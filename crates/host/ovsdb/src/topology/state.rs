@@ -5,11 +5,12 @@ use super::{
     apply::{Applied, metadata_of},
     metadata::Truth,
     meter::Meter,
+    place::Places,
 };
-use crate::{Change, Database, Error, Row};
+use crate::{Change, Database, Error, Row, rules::Rules};
 use skua_topology::{Change as GraphChange, Delivery, IndexKey, Lookup, Node, SharedGraph, Value};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -66,10 +67,14 @@ pub(super) struct State {
     pub by_node: HashMap<Arc<str>, Key>,
     /// Until when interfaces wait for a node of others.
     pub waiting: HashMap<Uuid, Instant>,
+    /// By what internal ports are found in other namespaces.
+    pub places: Places,
     pub host_node: Option<Arc<str>>,
     /// How often we deleted nodes whose deletion the graph has not reported yet.
     pub deleted: HashMap<Arc<str>, u32>,
     pub counters: OvsCounters,
+    /// OpenFlow rules, if they are wanted.
+    rules_of_bridges: Option<Rules>,
     /// Rows that have to be applied again.
     dirty: BTreeSet<Key>,
     /// Since when there is no connection.
@@ -79,7 +84,7 @@ pub(super) struct State {
 }
 
 /// Now, ms since the Unix epoch.
-pub(super) fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -88,7 +93,10 @@ pub(super) fn now() -> i64 {
 
 impl State {
     pub fn new(config: OvsConfig, netns: u64, graph: SharedGraph) -> Self {
+        let rules = config.rules.clone();
+        let rules = rules.map(|rules| Rules::new(rules, &config.host, graph.clone()));
         let mut state = Self {
+            rules_of_bridges: rules,
             origin: config.origin.as_str().into(),
             netns: i64::try_from(netns).unwrap_or(i64::MAX),
             config,
@@ -102,6 +110,7 @@ impl State {
             applied: HashMap::new(),
             by_node: HashMap::new(),
             waiting: HashMap::new(),
+            places: Places::default(),
             host_node: None,
             deleted: HashMap::new(),
             counters: OvsCounters::default(),
@@ -119,6 +128,10 @@ impl State {
             rows: self.rows.len() as u64,
             bytes: self.rows.bytes() as u64,
             waiting: self.waiting.len() as u64,
+            rules: self
+                .rules_of_bridges
+                .as_ref()
+                .map_or_else(Default::default, Rules::counters),
             ..self.count_applied(self.counters)
         }
     }
@@ -233,6 +246,8 @@ impl State {
         if let Some(id) = name.and_then(|name| self.by_name.get(name)) {
             self.dirty.insert((Kind::Interface, *id));
         }
+        let with_mac = self.rows_with_mac(node).into_iter();
+        self.dirty.extend(with_mac.map(|id| (Kind::Interface, id)));
     }
 
     fn node_went(&mut self, node: &Node) {
@@ -318,6 +333,20 @@ impl State {
         std::mem::take(&mut self.dirty).into_iter().collect()
     }
 
+    /// Says which bridges there are.
+    pub fn tell_bridges(&mut self) {
+        if let Some(rules) = &mut self.rules_of_bridges {
+            let bridges = self.rows.rows(BRIDGE);
+            let named = bridges.filter_map(|(id, row)| Some((id, row.text("name")?.to_owned())));
+            rules.bridges(&named.collect::<BTreeMap<_, _>>());
+        }
+    }
+
+    /// To be dropped without a lock.
+    pub fn take_rules(&mut self) -> Option<Rules> {
+        self.rules_of_bridges.take()
+    }
+
     pub fn row(&self, key: Key) -> Option<&Row> {
         let table = match key.0 {
             Kind::System => SYSTEM,
@@ -380,7 +409,9 @@ impl State {
         // Interfaces that name one as peer that came, went or changed, must be applied again.
         let peers = [old, new].map(|row| row.and_then(peer).map(Box::<str>::from));
         let gone = new.is_none();
-        if old_name != new_name {
+        let renamed = old_name != new_name;
+        self.places.row_changed(id, new, renamed);
+        if renamed {
             if let Some(name) = old_name
                 && self.by_name.get(&name) == Some(&id)
             {

@@ -31,12 +31,24 @@ fn references(table: u128, numbers: impl Iterator<Item = usize>) -> Json {
     json!(["set", ids])
 }
 
+fn mac(number: usize) -> String {
+    format!("02:00:00:00:00:{number:02x}")
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     port: Option<usize>,
     kind: usize,
     other_name: bool,
     peer: usize,
+}
+
+/// An interface of the kernel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kernel {
+    other_name: bool,
+    /// In another namespace than Open vSwitch.
+    elsewhere: bool,
 }
 
 /// What there is.
@@ -46,8 +58,7 @@ struct World {
     /// The bridges of ports.
     ports: [Option<usize>; PORTS],
     interfaces: [Interface; INTERFACES],
-    /// Whether the kernel has an interface of the name, or of the other.
-    kernel: [Option<bool>; INTERFACES],
+    kernel: [Option<Kernel>; INTERFACES],
     host: Option<bool>,
 }
 
@@ -99,6 +110,7 @@ impl World {
                 "name": Self::name(number, interface.other_name),
                 "type": kind,
                 "options": ["map", [["peer", peer]]],
+                "external_ids": ["map", [["attached-mac", mac(number)]]],
             });
             rows.insert(("Interface", id(3, number)), row);
         }
@@ -112,14 +124,22 @@ impl World {
             nodes.insert(format!("host{other}"), map);
         }
         for (number, name) in self.kernel.iter().enumerate() {
-            if let Some(other) = name {
+            if let Some(kernel) = name {
+                let Kernel {
+                    other_name,
+                    elsewhere,
+                } = *kernel;
+                // Another life has another index, so that what is remembered of the last does not matter.
+                let place = 4 * number + 2 * usize::from(other_name) + usize::from(elsewhere);
                 let map = Map::from([
-                    ("Name", Self::name(number, *other).as_str().into()),
-                    ("Type", "tun".into()),
-                    ("IfIndex", (number as i64 + 1).into()),
-                    ("NetNsInode", (NETNS as i64).into()),
+                    ("Name", Self::name(number, other_name).as_str().into()),
+                    ("Type", "tuntap".into()),
+                    ("Driver", "tun".into()),
+                    ("MAC", mac(number).as_str().into()),
+                    ("IfIndex", (place as i64 + 1).into()),
+                    ("NetNsInode", (NETNS as i64 + i64::from(elsewhere)).into()),
                 ]);
-                nodes.insert(format!("k{number}"), map);
+                nodes.insert(format!("k{place}"), map);
             }
         }
         nodes
@@ -131,7 +151,7 @@ enum Step {
     Bridge(usize, bool),
     Port(usize, Option<usize>),
     Interface(usize, Interface),
-    Kernel(usize, Option<bool>),
+    Kernel(usize, Option<Kernel>),
     Host(Option<bool>),
     /// The changes since the last one come as an update.
     Update,
@@ -154,12 +174,19 @@ fn interface() -> impl Strategy<Value = Interface> {
     })
 }
 
+fn kernel() -> impl Strategy<Value = Kernel> {
+    (any::<bool>(), any::<bool>()).prop_map(|(other_name, elsewhere)| Kernel {
+        other_name,
+        elsewhere,
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (0..BRIDGES, any::<bool>()).prop_map(|(n, there)| Step::Bridge(n, there)),
         3 => (0..PORTS, prop::option::of(0..BRIDGES)).prop_map(|(n, of)| Step::Port(n, of)),
         4 => (0..INTERFACES, interface()).prop_map(|(n, i)| Step::Interface(n, i)),
-        3 => (0..INTERFACES, prop::option::of(any::<bool>())).prop_map(|(n, k)| Step::Kernel(n, k)),
+        3 => (0..INTERFACES, prop::option::of(kernel())).prop_map(|(n, k)| Step::Kernel(n, k)),
         1 => prop::option::of(any::<bool>()).prop_map(Step::Host),
         4 => Just(Step::Update),
         3 => Just(Step::Hear),
@@ -274,9 +301,9 @@ fn an_interface_that_is_internal_no_more_has_the_kernels_type_again() {
     let mut run = Run::new();
     world.bridges[0] = true;
     world.ports[0] = Some(0);
-    world.kernel[1] = Some(false);
+    world.kernel[1] = Some(Kernel::default());
     run.others(&world);
-    let kinds = ["internal", "tun", "internal", "tun"];
+    let kinds = ["internal", "tuntap", "internal", "tuntap"];
     for (kind, shown) in [1, 0, 1, 0].into_iter().zip(kinds) {
         world.interfaces[1] = Interface {
             port: Some(0),
@@ -287,7 +314,7 @@ fn an_interface_that_is_internal_no_more_has_the_kernels_type_again() {
         run.update(&world);
         run.read_events();
         let (nodes, _) = run.content();
-        assert_eq!(nodes["k1"][1]["Type"], shown);
+        assert_eq!(nodes["k4"][1]["Type"], shown);
     }
 }
 
@@ -356,7 +383,7 @@ proptest! {
         )
     ) {
         let mut run = Run::new();
-        run.others(&World { host: Some(true), kernel: [Some(false); INTERFACES], ..World::new() });
+        run.others(&World { host: Some(true), kernel: [Some(Kernel::default()); INTERFACES], ..World::new() });
         run.state.begin(Vec::new()).unwrap();
         for update in updates {
             let changes = update.into_iter().map(|(table, number, content)| {

@@ -65,7 +65,7 @@ impl Ovs {
         self.dir.path().join(name)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub fn file(&self, name: &str) -> String {
         self.path(name).to_str().expect("a path").to_owned()
     }
 
@@ -74,9 +74,12 @@ impl Ovs {
         run(Command::new("ovsdb-tool").args(["create", &self.file("conf.db"), SCHEMA]));
     }
 
-    fn start(&self, program: &str, arguments: &[&str], log: &str) -> Process {
+    pub fn start(&self, program: &str, arguments: &[&str], log: &str) -> Process {
         let log = File::create(self.path(log)).expect("a log");
         let mut command = command(&self.ns, program);
+        // Where it makes the sockets of bridges.
+        command.env("OVS_RUNDIR", self.dir.path());
+        command.env("OVN_RUNDIR", self.dir.path());
         Process::start(command.args(arguments).arg("--no-chdir").stderr(log))
     }
 

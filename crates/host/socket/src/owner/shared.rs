@@ -53,6 +53,7 @@ fn share(one: &Slot, other: &Slot) -> Option<Slot> {
     let executable = text(&a.executable, &b.executable);
     let owner = Owner {
         pid: 0,
+        ns_pid: 0,
         start_ns: 0,
         process: if a.process == b.process {
             a.process.clone()

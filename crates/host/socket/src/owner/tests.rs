@@ -126,6 +126,7 @@ fn a_living_process_is_known_wholly() {
     let owner = intern(&mut owners, &task(7, 100, "nginx")).clone();
     let expected = Owner {
         pid: 7,
+        ns_pid: 0,
         start_ns: 100 * TICK + 1234,
         process: "nginx".into(),
         executable: Some("/usr/sbin/nginx".into()),
@@ -138,6 +139,34 @@ fn a_living_process_is_known_wholly() {
     assert_eq!(owner, expected);
     assert_eq!(owner.service(), "nginx.service");
     assert_eq!(owners.counters(), OwnerCounters::default());
+}
+
+#[test]
+fn numbers_of_another_namespace_are_not_the_hosts() {
+    let host = Host::new();
+    host.process(7, 100, "/usr/bin/x", "/");
+    let config = |pids| OwnersConfig {
+        pids,
+        ..host.config()
+    };
+    // The kernel means another process 7 than this /proc, even if that began in the same tick.
+    let mut owners = Owners::new(config(Pids::Kernel));
+    let owner = intern(&mut owners, &task(7, 100, "x"));
+    assert_eq!((owner.pid, owner.ns_pid), (7, 0));
+    assert_eq!(owner.executable.as_deref(), Some("x"), "by the kernel only");
+    assert_eq!(owners.counters().processes_gone, 1);
+    // Numbers of this /proc are no numbers of the host.
+    let mut owners = Owners::new(config(Pids::Proc));
+    let owner = intern(&mut owners, &task(7, 100, "x"));
+    assert_eq!((owner.pid, owner.ns_pid), (0, 7));
+    assert_eq!(owner.executable.as_deref(), Some("/usr/bin/x"));
+    let status = host.folder.path().join("proc/7/status");
+    fs::write(status, "NSpid:\t7\t3\n").unwrap();
+    for (pids, numbers) in [(Pids::Proc, (0, 3)), (Pids::Host, (7, 3))] {
+        let mut owners = Owners::new(config(pids));
+        let owner = intern(&mut owners, &task(7, 100, "x"));
+        assert_eq!((owner.pid, owner.ns_pid), numbers);
+    }
 }
 
 #[test]

@@ -36,6 +36,50 @@ fn the_process_that_is_meant_is_read() {
 }
 
 #[test]
+fn the_number_in_its_own_namespace_is_the_last() {
+    let (root, proc) = fake(7, &stat("x", 1));
+    let folder = root.path().join("7");
+    let ns_pid = |status: &str| {
+        fs::write(folder.join("status"), status).unwrap();
+        proc.read(7, TICK, false).unwrap().ns_pid
+    };
+    assert_eq!(ns_pid("Name:\tx\nNSpid:\t7\t31\t2\n"), 2);
+    for same in ["", "NSpid:\t7\n", "NSpid:\n", "NSpid:\t7\tx\n"] {
+        assert_eq!(ns_pid(same), 0, "{same}");
+    }
+    // In the initial namespace there is no other.
+    fs::create_dir(folder.join("ns")).unwrap();
+    symlink("pid:[4026531836]", folder.join("ns/pid")).unwrap();
+    assert_eq!(ns_pid("NSpid:\t7\t2\n"), 0);
+}
+
+#[test]
+fn whose_numbers_proc_has_is_known() {
+    let root = tempfile::tempdir().unwrap();
+    let link = |process: &str, to: &str| {
+        let folder = root.path().join(process).join("ns");
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        symlink(to, folder.join("pid")).unwrap();
+    };
+    let status = |text: &str| fs::write(root.path().join("self/status"), text).unwrap();
+    assert!(is_of_host(root.path()), "nothing is said otherwise");
+    link("self", "pid:[4026531836]");
+    assert!(is_of_host(root.path()));
+    // A container that does not see more than itself.
+    link("self", "pid:[4026532456]");
+    status("NSpid:\t12\n");
+    assert!(!is_of_host(root.path()));
+    // A container with the host's /proc.
+    status("NSpid:\t4711\t12\n");
+    assert!(is_of_host(root.path()));
+    link("1", "pid:[4026532456]");
+    assert!(!is_of_host(root.path()));
+    link("1", "pid:[4026531836]");
+    assert!(is_of_host(root.path()));
+}
+
+#[test]
 fn another_start_time_is_another_process() {
     let (_root, proc) = fake(7, &stat("x", 1234));
     assert_eq!(proc.read(7, 1235 * TICK, true), Err(ProcError::Another));

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::breaker::Breaker;
 use super::http::Server;
-use super::{Answer, Fail, RuntimeConfig, cri, docker};
+use super::{Answer, Fail, RuntimeConfig, cri, docker, lxd};
 use crate::container::{Found, Runtime};
 
 /// Sockets whose failures are remembered; only users' sockets can be so many.
@@ -49,8 +49,18 @@ pub(super) fn sockets(config: &RuntimeConfig, found: &Found) -> Vec<Socket> {
         (Runtime::Docker, docker),
         (Runtime::Podman, podman),
     ];
+    // Their control groups are LXC's, and only of the host's containers.
+    let host = found.user.is_none_or(|user| user == 0);
+    let instances = [
+        (Runtime::Lxd, config.lxd.clone()),
+        (Runtime::Incus, config.incus.clone()),
+    ];
+    let instances = instances
+        .into_iter()
+        .filter(|_| host && found.runtime == Runtime::Lxc);
     all.into_iter()
         .filter(|(runtime, _)| *runtime == found.runtime || found.runtime == Runtime::Unknown)
+        .chain(instances)
         .flat_map(|(runtime, paths)| paths.into_iter().map(move |path| Socket { path, runtime }))
         .collect()
 }
@@ -128,6 +138,7 @@ async fn query(server: Server<'_>, runtime: Runtime, found: &Found) -> Answer {
             answer => answer,
         },
         Runtime::CriO => cri::query(server, found).await,
+        Runtime::Lxd | Runtime::Incus => lxd::query(server, found).await,
         _ => docker::query(server, found).await,
     }
 }

@@ -13,9 +13,11 @@ mod breaker;
 mod cri;
 mod docker;
 mod http;
+mod lxd;
 mod messages;
 
 use asker::Asker;
+pub use lxd::Instance;
 
 /// Where runtimes are queried, and for how long.
 #[derive(Clone, Debug)]
@@ -28,6 +30,10 @@ pub struct RuntimeConfig {
     pub containerd: Vec<PathBuf>,
     /// Sockets of CRI-O.
     pub crio: Vec<PathBuf>,
+    /// Sockets of LXD.
+    pub lxd: Vec<PathBuf>,
+    /// Sockets of Incus.
+    pub incus: Vec<PathBuf>,
     /// Folder with a folder per user (`/run/user`), for Docker and Podman without root. A user's runtime is
     /// only queried about containers under that user's slice.
     pub users: Option<PathBuf>,
@@ -50,6 +56,9 @@ impl Default for RuntimeConfig {
                 "/run/k3s/containerd/containerd.sock",
             ]),
             crio: paths(&["/run/crio/crio.sock"]),
+            // The path of the control group already has the name.
+            lxd: Vec::new(),
+            incus: Vec::new(),
             users: Some("/run/user".into()),
             timeout: Duration::from_secs(2),
             max_answer: 4 * 1024 * 1024,
@@ -89,6 +98,8 @@ pub(crate) struct Names {
     pub(crate) pod_uid: Option<String>,
     /// By name; only as many as are kept.
     pub(crate) labels: Vec<(String, String)>,
+    /// Settings, of LXD and Incus.
+    pub(crate) instance: Option<Box<Instance>>,
 }
 
 /// Why there are no names, what says least first.

@@ -18,6 +18,7 @@ fn line<'a>(record: &'a SocketRecord, process: &'a str) -> SocketLine<'a> {
             unit: "docker.service",
             ..ConversationOwner::default()
         },
+        ns_pid: 4,
         executable: "/usr/bin/x",
         service: Some(ServiceSide {
             local: false,

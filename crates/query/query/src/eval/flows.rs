@@ -166,7 +166,7 @@ impl Run<'_> {
         };
         let mut first = None;
         self.graph()
-            .nodes(self.window, lookup, &mut |item, window| {
+            .nodes(self.window()?, lookup, &mut |item, window| {
                 self.budget.spend()?;
                 let same = indexed
                     || item.leaves(key, &mut |leaf| {

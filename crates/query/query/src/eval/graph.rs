@@ -339,13 +339,13 @@ impl Run<'_> {
     pub(super) fn export(&self) -> Done<Answer> {
         let mut export = Export::default();
         self.graph()
-            .nodes(self.window, Lookup::All, &mut |node, _| {
+            .nodes(self.window()?, Lookup::All, &mut |node, _| {
                 self.budget.hold(export.nodes.len())?;
                 export.nodes.push(node.clone());
                 ControlFlow::Continue(())
             })?;
         self.graph()
-            .edges(self.window, Lookup::All, &mut |edge, _| {
+            .edges(self.window()?, Lookup::All, &mut |edge, _| {
                 self.budget.hold(export.edges.len())?;
                 export.edges.push(edge.clone());
                 ControlFlow::Continue(())

@@ -13,7 +13,7 @@ mod values;
 
 use crate::{
     check::{Action, Checked},
-    error::{Class, QueryError},
+    error::{Class, QueryError, Span},
     plan::{Op, Plan},
     record::FlowRecord,
     source::{FlowTime, GraphSource, RawPacket, SourceError, Sources, When},
@@ -230,7 +230,9 @@ pub(crate) struct Run<'a> {
     pub budget: Budget<'a>,
     /// The graph that steps traverse: the source's, or one that SubGraph made.
     pub own: Option<Arc<SubGraph>>,
-    pub window: Window,
+    /// The moment or time of the graph. Flows may be there of times of which the graph is not: then the error is for the
+    /// first step that needs the graph.
+    window: Done<Window>,
     pub flow_time: FlowTime,
     marks: HashMap<Arc<str>, Vec<Observed<Node>>>,
 }
@@ -261,7 +263,7 @@ pub fn execute(
             error: Cell::new(None),
         },
         own: None,
-        window,
+        window: Ok(window),
         flow_time: None,
         marks: HashMap::new(),
     };
@@ -277,6 +279,11 @@ pub fn execute(
 }
 
 impl Run<'_> {
+    /// The moment or time of the graph.
+    pub fn window(&self) -> Done<Window> {
+        self.window.clone()
+    }
+
     pub fn graph(&self) -> &dyn GraphSource {
         match &self.own {
             Some(own) => &**own,
@@ -302,7 +309,7 @@ impl Run<'_> {
                 Ok(Stage::Graph)
             }
             (Action::At(when), stage) => {
-                self.travel(*when)?;
+                self.travel(*when, step.span)?;
                 Ok(stage)
             }
             (Action::As(name), Stage::Nodes(nodes)) => {
@@ -328,7 +335,7 @@ impl Run<'_> {
         QueryError::new(Class::Query, "this step does not fit here")
     }
 
-    fn travel(&mut self, when: When) -> Done<()> {
+    fn travel(&mut self, when: When, span: Span) -> Done<()> {
         if self.own.is_some() {
             return Err(QueryError::new(
                 Class::Query,
@@ -336,7 +343,8 @@ impl Run<'_> {
             )
             .help("go to the time first, as in G.At(\"-5m\").V().SubGraph()"));
         }
-        self.window = self.sources.graph.window(when)?;
+        let window = self.sources.graph.window(when);
+        self.window = window.map_err(|error| QueryError::from(error).located(span));
         self.flow_time = match when {
             When::Now => None,
             When::At(time) => Some((time, time)),

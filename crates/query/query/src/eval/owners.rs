@@ -44,7 +44,7 @@ impl Owners {
         let mut nodes: HashMap<IpAddr, Vec<Observed<Node>>> = HashMap::new();
         let mut held = 0;
         run.graph()
-            .nodes(run.window, Lookup::All, &mut |node, window| {
+            .nodes(run.window()?, Lookup::All, &mut |node, window| {
                 run.budget.spend()?;
                 if !filter.holds(&**node) {
                     return ControlFlow::Continue(());

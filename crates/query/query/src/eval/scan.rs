@@ -293,12 +293,12 @@ impl Run<'_> {
         };
         match &scan.access {
             _ if none => {}
-            Access::All => source(self.window, Lookup::All, &mut |item, window| {
+            Access::All => source(self.window()?, Lookup::All, &mut |item, window| {
                 take(item, window, &[])
             })?,
             Access::Id(wanted) => {
                 let mut found = false;
-                source(self.window, Lookup::Id(wanted), &mut |item, window| {
+                source(self.window()?, Lookup::Id(wanted), &mut |item, window| {
                     found = true;
                     take(item, window, &[])
                 })?;
@@ -315,11 +315,15 @@ impl Run<'_> {
                 let pairs = pairs(keys, values);
                 for (at, (key, value)) in pairs.iter().enumerate() {
                     let mut ended = false;
-                    source(self.window, Lookup::Key(key, value), &mut |item, window| {
-                        let flow = take(item, window, &pairs[..at]);
-                        ended = flow.is_break();
-                        flow
-                    })?;
+                    source(
+                        self.window()?,
+                        Lookup::Key(key, value),
+                        &mut |item, window| {
+                            let flow = take(item, window, &pairs[..at]);
+                            ended = flow.is_break();
+                            flow
+                        },
+                    )?;
                     if ended {
                         break;
                     }

@@ -108,7 +108,7 @@ impl Run<'_> {
     fn sockets_by_ends(&self) -> Done<HashMap<Ends, Vec<Value>>> {
         let mut known: HashMap<Ends, Vec<Value>> = HashMap::new();
         self.graph()
-            .nodes(self.window, Lookup::All, &mut |node, _| {
+            .nodes(self.window()?, Lookup::All, &mut |node, _| {
                 self.budget.spend()?;
                 for socket in metadata_sockets(node) {
                     self.budget.hold(known.len())?;

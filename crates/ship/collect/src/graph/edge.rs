@@ -159,6 +159,21 @@ impl EdgeSums {
         Some(u64::from(class.0).clamp(self.rtt_min_us, self.rtt_max_us.max(self.rtt_min_us)))
     }
 
+    /// Bytes in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.sent[0].bytes.saturating_add(self.sent[1].bytes)
+    }
+
+    /// Attempts that failed.
+    pub fn failed(&self) -> u64 {
+        self.refused.saturating_add(self.timed_out)
+    }
+
+    /// Round-trip times below which 50% and 95% are, µs; none if nothing was measured.
+    pub fn median_and_p95(&self) -> Option<[u64; 2]> {
+        Some([self.quantile(50)?, self.quantile(95)?])
+    }
+
     pub(super) fn edge(mut self, key: &EdgeKey, change: Option<Change>) -> Edge {
         let quantiles = [50, 95, 99].map(|percent| self.quantile(percent));
         // Of each of thousands of edges they are the largest part.
@@ -168,8 +183,22 @@ impl EdgeSums {
             sums: self,
             quantiles,
             change,
+            recent: None,
         }
     }
+}
+
+/// How much of an edge was in the last minute that is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recent {
+    /// What was observed of it, ns.
+    pub length_ns: u64,
+    /// Bytes in both directions.
+    pub bytes: u64,
+    /// Conversations that began.
+    pub connections: u64,
+    /// Attempts that failed.
+    pub failed: u64,
 }
 
 /// Change of an edge in the last hour.
@@ -202,17 +231,18 @@ pub struct Edge {
     pub quantiles: [Option<u64>; 3],
     /// Change in the last hour.
     pub change: Option<Change>,
+    /// Of the last minute, if that was asked for.
+    pub recent: Option<Recent>,
 }
 
 impl Edge {
     /// Bytes in both directions.
     pub fn bytes(&self) -> u64 {
-        let [client, server] = self.sums.sent;
-        client.bytes.saturating_add(server.bytes)
+        self.sums.bytes()
     }
 
     /// Attempts that failed.
     pub fn failed(&self) -> u64 {
-        self.sums.refused.saturating_add(self.sums.timed_out)
+        self.sums.failed()
     }
 }

@@ -3,7 +3,8 @@
 use serde::{Serialize, Serializer};
 use skua_record::{Aggregation, FieldType, NoOther};
 
-use super::{Change, Edge, Endpoint};
+use super::{Change, Edge, Endpoint, Recent};
+use crate::SECOND;
 
 /// The record of an edge.
 pub struct Edges;
@@ -26,12 +27,14 @@ pub type EdgeField = skua_record::Field<Edges>;
 
 type Value<'a> = skua_record::Value<'a, NoOther>;
 
-use Aggregation::{Anew, Greatest, Least, Sum};
-use FieldType::{Integer, Integer32, String as Text, Time};
+use Aggregation::{Anew, Greatest, Latest, Least, Sum};
+use FieldType::{Integer, Integer32, Number, String as Text, Time};
 
 const NAMED: &str = "it has a name";
 const NAMELESS: &str = "it has no known name";
 const NO_RTT: &str = "nothing was measured";
+const NO_RATE: &str = "nothing is known of the minute before";
+const OF_A_WINDOW: &str = "a row is of one window";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 #[rustfmt::skip]
@@ -91,7 +94,13 @@ pub const FIELDS: &[EdgeField] = &[
     EdgeField::new("last", Time, "RFC 3339, UTC", "", "end of the last line's window", |e| Value::Time(e.sums.last_ns))
         .is(Greatest).row("last_ms"),
     EdgeField::new("change", Text, "", "neither", "`new`: first seen in the last hour, and at least ten minutes after the graph was begun; `vanished`: not seen for five minutes, but in the hour before", |e| Value::or_absent(e.change, |change: Change| Value::Text(change.name())))
-        .no_message("a row is of one window"),
+        .no_message(OF_A_WINDOW),
+    EdgeField::new("rate.bits_per_second", Number, "bit/s", NO_RATE, "both directions over the last minute whose lines are complete", |e| rate(e, |recent| recent.bytes.saturating_mul(8)))
+        .is(Latest).no_message(OF_A_WINDOW),
+    EdgeField::new("rate.connections_per_second", Number, "1/s", NO_RATE, "conversations that began in it", |e| rate(e, |recent| recent.connections))
+        .is(Latest).no_message(OF_A_WINDOW),
+    EdgeField::new("rate.failures_per_second", Number, "1/s", NO_RATE, "attempts that failed in it", |e| rate(e, |recent| recent.failed))
+        .is(Latest).no_message(OF_A_WINDOW),
 ];
 
 fn name(endpoint: &Endpoint) -> Value<'_> {
@@ -110,6 +119,13 @@ fn address<'a>(endpoint: &Endpoint) -> Value<'a> {
 
 fn rtt<'a>(edge: &Edge, us: Option<u64>) -> Value<'a> {
     Value::or_absent(us, Value::Integer).unless(edge.sums.rtt_count == 0)
+}
+
+fn rate<'a>(edge: &Edge, amount: impl Fn(&Recent) -> u64) -> Value<'a> {
+    Value::or_absent(edge.recent, |recent| {
+        let seconds = (recent.length_ns as f64 / SECOND as f64).max(1.0);
+        Value::rounded(amount(&recent) as f64 / seconds)
+    })
 }
 
 impl Serialize for Edge {

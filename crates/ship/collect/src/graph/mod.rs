@@ -8,15 +8,17 @@
 mod edge;
 mod fields;
 mod input;
+mod known;
 mod past;
 
 use std::cmp::Reverse;
 
 use crate::{HashMap, SECOND};
-pub use edge::{Change, Edge, EdgeKey, EdgeSums, Endpoint};
+pub use edge::{Change, Edge, EdgeKey, EdgeSums, Endpoint, Recent};
 pub use fields::{EdgeField, FIELDS, documentation};
 pub use input::{GraphLine, GraphRtt};
-pub use past::Past;
+pub use known::Known;
+pub use past::{By, Group, Past, Point, Series};
 
 /// An edge first seen later than this after the graph began is new; earlier ones existed before.
 const WARM_UP: u64 = 600 * SECOND;
@@ -101,25 +103,32 @@ impl Graph {
     /// All edges at a moment, those with most bytes first; `open` has lines that are not yet in this
     /// graph.
     pub fn edges(&self, open: &Self, now_ns: u64) -> Vec<Edge> {
+        let edges = self.sums(open);
+        sorted(edges.map(|(key, sums)| {
+            let change = self.change(&sums, now_ns);
+            sums.edge(&key, change)
+        }))
+    }
+
+    /// The same under the names that are known by now. An address that may be one of several services has not vanished.
+    pub fn known_edges(&self, open: &Self, known: &Known, now_ns: u64) -> Vec<Edge> {
+        let edges = known.fold(self.sums(open)).into_iter();
+        sorted(edges.map(|(key, named)| {
+            let change = self.change(&named.sums, now_ns);
+            let change = change.filter(|change| !named.doubtful || *change == Change::New);
+            named.sums.edge(&key, change)
+        }))
+    }
+
+    fn sums<'a>(&'a self, open: &'a Self) -> impl Iterator<Item = (EdgeKey, EdgeSums)> + 'a {
         let known = self.edges.iter().map(|(key, sums)| {
             let more = open.edges.get(key);
             let sums = more.map_or_else(|| sums.clone(), |more| sums.plus(more));
-            (key, sums)
+            (key.clone(), sums)
         });
         let others = open.edges.iter();
         let others = others.filter(|(key, _)| !self.edges.contains_key(*key));
-        let mut all: Vec<_> = known
-            .chain(others.map(|(key, sums)| (key, sums.clone())))
-            .map(|(key, sums)| {
-                let change = self.change(&sums, now_ns);
-                sums.edge(key, change)
-            })
-            .collect();
-        all.sort_by(|a, b| {
-            let bytes = |edge: &Edge| Reverse(edge.bytes());
-            bytes(a).cmp(&bytes(b)).then_with(|| a.key.cmp(&b.key))
-        });
-        all
+        known.chain(others.map(|(key, sums)| (key.clone(), sums.clone())))
     }
 
     fn change(&self, sums: &EdgeSums, now_ns: u64) -> Option<Change> {
@@ -141,6 +150,15 @@ impl Graph {
     pub fn began_ns(&self) -> u64 {
         self.began_ns
     }
+}
+
+fn sorted(edges: impl Iterator<Item = Edge>) -> Vec<Edge> {
+    let mut all: Vec<_> = edges.collect();
+    all.sort_by(|a, b| {
+        let bytes = |edge: &Edge| Reverse(edge.bytes());
+        bytes(a).cmp(&bytes(b)).then_with(|| a.key.cmp(&b.key))
+    });
+    all
 }
 
 /// Edges of lines, in the order of client, server, protocol and port. None is new or has vanished.

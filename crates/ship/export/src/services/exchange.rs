@@ -22,7 +22,7 @@ pub struct GraphQuery {
     /// Only edges that have appeared (new) or are gone (vanished) in the last hour
     #[arg(long, value_name = "CHANGE", value_parser = ["new", "vanished"])]
     pub change: Option<String>,
-    /// Only edges of this service, at either end.
+    /// Only edges of this service, or of this address, at either end.
     #[arg(skip)]
     pub service: Option<String>,
     /// Only this port.
@@ -45,7 +45,10 @@ pub struct GraphQuery {
 impl GraphQuery {
     pub fn matches(&self, edge: &Edge) -> bool {
         let named = |wanted: &str| {
-            let is = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Service(name) if **name == *wanted);
+            let is = |endpoint: &Endpoint| match endpoint {
+                Endpoint::Service(name) => **name == *wanted,
+                Endpoint::Address(address) => wanted.parse() == Ok(*address),
+            };
             is(&edge.key.client) || is(&edge.key.server)
         };
         self.service.as_deref().is_none_or(named)

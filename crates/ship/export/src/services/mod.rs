@@ -3,16 +3,23 @@
 //! | module | |
 //! |---|---|
 //! | `exchange` | what clients and the route `/api/services/graph` have in common |
+//! | `history` | sums over time |
+//! | `metrics` | for `/metrics` |
 //! | `show` | as JSON, CSV and Graphviz |
 
 pub mod exchange;
+pub mod history;
+pub mod metrics;
 pub mod show;
 
 use skua_collect::{
     Collector, CollectorConfig, Drain, Exporter, ExporterConfig, Offered,
-    graph::{Edge, Graph, GraphLine, Past},
+    graph::{Edge, EdgeKey, Graph, GraphLine, Known, Past, Point, Series},
 };
-use skua_process::host::{secret_seed, unix_ns};
+use skua_process::{
+    host::{secret_seed, unix_ns},
+    metrics::Exposition,
+};
 use skua_state::{Observers, State};
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,8 +32,8 @@ use crate::export::known::Of;
 
 /// Edges at most.
 const EDGES: usize = 65_536;
-/// Edges of the past at most, in all slices of time: some 32 MiB.
-const PAST: usize = 65_536;
+/// Edges of the past at most, in all slices of time: some 40 MiB.
+const PAST: usize = 81_920;
 /// Names of services of this host's conversations at most.
 const NAMES: usize = 16_384;
 /// Length of a window.
@@ -43,6 +50,8 @@ pub struct ServiceGraph(Arc<Mutex<Inner>>);
 struct Inner {
     graph: Graph,
     past: Past,
+    known: Known,
+    series: metrics::Series,
     own: Option<Own>,
     /// Agent addresses under which this host exports.
     own_agents: Vec<IpAddr>,
@@ -72,6 +81,23 @@ struct Own {
     most: u64,
     /// Records beyond.
     skipped: u64,
+    /// Changes of services' names that are known.
+    renames: u64,
+}
+
+/// Where lines go.
+struct Sink<'a> {
+    graph: &'a mut Graph,
+    past: &'a mut Past,
+    known: &'a mut Known,
+}
+
+impl Sink<'_> {
+    fn add(&mut self, line: &GraphLine<'_>) {
+        self.graph.add(line);
+        self.past.add(line);
+        self.known.learn(line);
+    }
 }
 
 impl Own {
@@ -96,10 +122,18 @@ impl Own {
             }),
             most: u64::from(conversations) * 4,
             skipped: 0,
+            renames: 0,
         }
     }
 
-    fn add_records(&mut self, state: &State, graph: &mut Graph, past: &mut Past) {
+    fn add_records(&mut self, state: &State, mut into: Sink<'_>) {
+        if let Some(sockets) = &state.sockets {
+            let renames = sockets.renames();
+            for (former, now) in renames.since(self.renames) {
+                into.known.rename(former, now);
+            }
+            self.renames = renames.count();
+        }
         let now_ns = unix_ns();
         let drain = Drain {
             enrichment: &Of(state),
@@ -117,11 +151,7 @@ impl Own {
             collector.datagram(IpAddr::from(Ipv4Addr::LOCALHOST), bytes, now_ns);
             Offered::Queued
         });
-        collector.close(now_ns, &mut |line| {
-            let line = line.into();
-            graph.add(&line);
-            past.add(&line);
-        });
+        collector.close(now_ns, &mut |line| into.add(&line.into()));
     }
 }
 
@@ -131,6 +161,8 @@ impl Default for ServiceGraph {
         Self(Arc::new(Mutex::new(Inner {
             graph: Graph::new(EDGES, unix_ns()),
             past: Past::new(PAST),
+            known: Known::new(EDGES),
+            series: metrics::Series::default(),
             own: None,
             own_agents: Vec::new(),
             own_lines: 0,
@@ -157,11 +189,9 @@ impl ServiceGraph {
             // Packets of captures that people make are among those that are always captured.
             if capture.is_none() {
                 let mut inner = theirs.lock();
-                let Inner {
-                    graph, past, own, ..
-                } = &mut *inner;
+                let (into, own, _) = inner.parts();
                 if let Some(own) = own {
-                    own.add_records(state, graph, past);
+                    own.add_records(state, into);
                 }
             }
         }));
@@ -173,28 +203,52 @@ impl ServiceGraph {
         self.lock().own_agents = agents;
     }
 
-    /// All edges as they are now, those with most bytes first.
+    /// All edges as they are now under the names that are known, those with most bytes first.
     pub fn edges(&self) -> (Vec<Edge>, Lost) {
         let inner = self.lock();
-        let mut open = Graph::new(EDGES, inner.graph.began_ns());
-        if let Some(own) = &inner.own {
-            own.collector.peek(&mut |line| open.add(&line.into()));
-        }
+        let now_ns = unix_ns();
+        let (graph, past) = inner.open();
         let lost = Lost {
             lines: inner.graph.counts().edges_full,
             records: inner.own.as_ref().map_or(0, |own| own.skipped),
             own_lines: inner.own_lines,
         };
-        (inner.graph.edges(&open, unix_ns()), lost)
+        let known = &inner.known;
+        let mut edges = inner.graph.known_edges(&graph, known, now_ns);
+        let began_ns = inner.graph.began_ns();
+        inner
+            .past
+            .add_rates(&mut edges, &past, known, began_ns, now_ns);
+        (edges, lost)
+    }
+
+    /// For /metrics: of windows that are over, since open ones can still move from one edge to another.
+    pub fn write_metrics(&self, out: &mut Exposition) {
+        let mut inner = self.lock();
+        let edges = inner.graph.edges(&Graph::new(0, 0), unix_ns());
+        metrics::write(out, &edges, &mut inner.series);
     }
 
     /// All edges as they were at a moment, ns since the Unix epoch; none when nothing is known of it.
     pub fn edges_at(&self, moment_ns: u64) -> Option<Vec<Edge>> {
         let inner = self.lock();
         inner.past.begins_ns().filter(|begin| *begin <= moment_ns)?;
-        let graph = inner.past.until(moment_ns, inner.graph.began_ns());
-        drop(inner);
-        Some(graph.edges(&Graph::new(0, 0), moment_ns))
+        let began_ns = inner.graph.began_ns();
+        let graph = inner.past.until(moment_ns, began_ns);
+        let none = Graph::new(0, 0);
+        let mut edges = graph.known_edges(&none, &inner.known, moment_ns);
+        let none = Past::new(0);
+        inner
+            .past
+            .add_rates(&mut edges, &none, &inner.known, began_ns, moment_ns);
+        Some(edges)
+    }
+
+    /// Sums over time of the edges that are wanted.
+    pub fn series(&self, series: &Series, wanted: &dyn Fn(&EdgeKey) -> bool) -> Vec<Point> {
+        let inner = self.lock();
+        let (_, open) = inner.open();
+        inner.past.series(series, &open, &inner.known, wanted)
     }
 
     /// When the past begins, ns since the Unix epoch.
@@ -218,22 +272,47 @@ impl ServiceGraph {
             inner.order.push_back(sender);
         }
         inner.batches.insert(sender, batch);
-        let Inner {
-            graph,
-            past,
-            own,
-            own_agents,
-            own_lines,
-            ..
-        } = &mut *inner;
+        let told_by_us: Vec<IpAddr> = match inner.own {
+            Some(_) => inner.own_agents.clone(),
+            None => Vec::new(),
+        };
+        let (mut into, _, own_lines) = inner.parts();
         for line in lines {
-            let ours = |agent| own_agents.contains(agent);
-            if own.is_some() && line.exporters.iter().any(ours) {
+            if line
+                .exporters
+                .iter()
+                .any(|agent| told_by_us.contains(agent))
+            {
                 *own_lines += 1;
-                continue;
+            } else {
+                into.add(line);
             }
-            graph.add(line);
-            past.add(line);
         }
+    }
+}
+
+impl Inner {
+    /// Where lines go, who makes them of this host's conversations, and how many are left out.
+    fn parts(&mut self) -> (Sink<'_>, &mut Option<Own>, &mut u64) {
+        let into = Sink {
+            graph: &mut self.graph,
+            past: &mut self.past,
+            known: &mut self.known,
+        };
+        (into, &mut self.own, &mut self.own_lines)
+    }
+
+    /// Lines that are not yet in the graph, as a graph and over time.
+    fn open(&self) -> (Graph, Past) {
+        let mut graph = Graph::new(EDGES, self.graph.began_ns());
+        let mut past = Past::new(PAST);
+        if let Some(own) = &self.own {
+            own.collector.peek(&mut |line| {
+                let line = line.into();
+                graph.add(&line);
+                past.add(&line);
+            });
+        }
+        (graph, past)
     }
 }

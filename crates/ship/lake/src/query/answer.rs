@@ -58,7 +58,7 @@ impl Sums {
         }
     }
 
-    fn mean_rtt(&self) -> Option<u64> {
+    pub fn mean_rtt(&self) -> Option<u64> {
         let [count, sum] = self.rtt;
         sum.checked_div(count)
     }
@@ -115,7 +115,7 @@ pub struct Answer {
     pub groups: Vec<Group>,
     /// Groups in all.
     pub all_groups: usize,
-    /// Length of the requested time, s.
+    /// Length of the requested time as far as it was observed: from the first row to the last, s.
     pub seconds: f64,
     /// Rows read.
     pub rows: u64,

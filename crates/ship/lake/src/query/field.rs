@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// What a side has.
-const SIDE: [(&str, usize); 8] = [
+const SIDE: [(&str, usize); 12] = [
     ("address", flow::A_ADDRESS),
     ("port", flow::A_PORT),
     ("process", flow::A_PROCESS),
@@ -15,6 +15,10 @@ const SIDE: [(&str, usize); 8] = [
     ("container", flow::A_CONTAINER),
     ("pod", flow::A_POD),
     ("unit", flow::A_UNIT),
+    ("country", flow::A_COUNTRY),
+    ("asn", flow::A_ASN),
+    ("organization", flow::A_ORGANIZATION),
+    ("network", flow::A_NETWORK),
 ];
 
 /// Times that can be grouped by, with their length in µs.
@@ -85,7 +89,11 @@ impl Field {
     ///
     /// If there is none; the error lists the fields.
     pub fn named(table: Table, name: &str) -> Result<Self> {
-        let own = name.replace('.', "_");
+        let own = match name {
+            // As for sums of what is captured now.
+            "as" => "asn".to_owned(),
+            name => name.replace('.', "_"),
+        };
         let source = source(table, &own).ok_or_else(|| {
             LakeError::Question(format!(
                 "there is no field \"{name}\" in {}; there are: {}",
@@ -110,6 +118,14 @@ impl Field {
             source,
             kind,
         })
+    }
+
+    /// Its unit, empty for none.
+    pub(crate) fn unit(&self, table: Table) -> &'static str {
+        match self.source {
+            Source::Column(at) => table.columns()[at].unit,
+            _ => "",
+        }
     }
 
     /// Names of all fields.
@@ -184,7 +200,15 @@ impl Field {
 
     /// Whether it identifies the owner of a socket.
     pub(crate) fn is_owner(&self) -> bool {
-        matches!(self.source, Source::Either(of_a) if of_a > flow::A_PORT)
+        matches!(self.source, Source::Either(of_a) if of_a > flow::A_PORT && of_a < flow::A_COUNTRY)
+    }
+
+    /// The column of `a` of what files say of an address, if it is that.
+    pub(crate) fn of_address(&self) -> Option<usize> {
+        match self.source {
+            Source::Either(of_a) if of_a >= flow::A_COUNTRY => Some(of_a),
+            _ => None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod packet;
 mod run;
 
 pub use answer::{Answer, FieldValue, Group};
-pub use condition::Condition;
+pub use condition::{Condition, Conditions};
 pub use field::Field;
 pub use packet::PacketFilter;
 
@@ -92,7 +92,7 @@ pub struct Question {
     /// Groups: rows with the same in these are one. At most [`FIELDS`].
     pub by: Vec<Field>,
     /// All must match.
-    pub conditions: Vec<Condition>,
+    pub conditions: Conditions,
     /// A further condition on the conversation's packets.
     pub filter: Option<PacketFilter>,
     /// Order of the groups.
@@ -113,7 +113,7 @@ impl Question {
             since,
             until,
             by: Vec::new(),
-            conditions: Vec::new(),
+            conditions: Conditions::default(),
             filter: None,
             order: Order::default(),
             now: i64::MAX,
@@ -144,14 +144,13 @@ impl Question {
         Ok(self)
     }
 
-    /// Adds a condition, `process=nginx`.
+    /// Adds conditions, `process:nginx port:443`.
     ///
     /// # Errors
     ///
     /// When it makes no sense.
     pub fn where_(mut self, condition: &str) -> Result<Self> {
-        self.conditions
-            .push(Condition::parse(self.table, condition)?);
+        self.conditions.and(self.table, condition)?;
         Ok(self)
     }
 }

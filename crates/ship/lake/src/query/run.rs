@@ -61,6 +61,8 @@ struct Execution<'q> {
     /// Whether each point counts by itself: the question is about points.
     points: bool,
     answer: Answer,
+    /// Times of the first row and of the last, whether they match or not.
+    observed: [i64; 2],
 }
 
 /// Columns of a row group, with those of a side.
@@ -76,6 +78,14 @@ impl Rows<'_> {
             Data::Texts(values) => values.get(row).copied().unwrap_or(NO_TEXT).into(),
             Data::Lists(..) => NULL,
         }
+    }
+
+    fn is_known(&self, row: usize, column: usize) -> bool {
+        let missing = match &self.columns[column] {
+            Data::Texts(_) => NO_TEXT.into(),
+            _ => NULL,
+        };
+        self.number(row, column) != missing
     }
 
     fn count(&self, row: usize, column: usize) -> u64 {
@@ -114,24 +124,19 @@ impl<'q> Execution<'q> {
             texts: Texts::default(),
             addresses: Addresses::default(),
             groups: HashMap::default(),
-            held: vec![Vec::new(); question.conditions.len()],
+            held: vec![Vec::new(); question.conditions.rows.len()],
             hints: addresses
                 .filter_map(|address| Condition::address(question.table, *address).ok())
                 .collect(),
             points: {
-                let conditions = question.conditions.iter().map(|c| &c.field);
+                let conditions = question.conditions.rows.iter().flat_map(|c| &c.fields);
                 question.by.iter().chain(conditions).any(Field::is_of_point)
             },
             answer: Answer {
                 by: Answer::fields(&question.by),
-                seconds: question
-                    .until
-                    .min(question.now)
-                    .saturating_sub(question.since)
-                    .max(0) as f64
-                    / 1e6,
                 ..Answer::default()
             },
+            observed: [i64::MAX, i64::MIN],
         }
     }
 
@@ -180,7 +185,8 @@ impl<'q> Execution<'q> {
         let times = file.number_range(group, table.time());
         let mut wanted =
             times.is_none_or(|(first, last)| first < question.until && last >= question.since);
-        for condition in question.conditions.iter().chain(&self.hints) {
+        self.observe(file, group);
+        for condition in question.conditions.rows.iter().chain(&self.hints) {
             wanted = wanted && condition.may_hold(file, table, group)?;
         }
         if !wanted {
@@ -208,6 +214,30 @@ impl<'q> Execution<'q> {
         self.bound()
     }
 
+    /// Takes note of the time that a row group is about.
+    fn observe(&mut self, file: &File<'_>, group: usize) {
+        let table = self.question.table;
+        let Some((first, last)) = file.number_range(group, table.time()) else {
+            return;
+        };
+        let begin = match table {
+            Table::Flows => file.number_range(group, flow::START),
+            Table::Services => None,
+        };
+        let begin = begin.map_or(first, |(begin, _)| begin.min(first));
+        let [from, to] = self.observed;
+        self.observed = [from.min(begin), to.max(last)];
+    }
+
+    /// The time that was asked for and observed, in seconds.
+    fn seconds(&self) -> f64 {
+        let last = self.groups.values().map(|sums| sums.last);
+        let end = last.fold(self.observed[1], i64::max);
+        let from = self.question.since.max(self.observed[0]);
+        let to = self.question.until.min(self.question.now).min(end);
+        to.saturating_sub(from).max(0) as f64 / 1e6
+    }
+
     fn bound(&self) -> Result<()> {
         let question = self.question;
         if self.groups.len() > question.groups {
@@ -229,7 +259,7 @@ impl<'q> Execution<'q> {
     fn row(&mut self, rows: &Rows<'_>, row: usize) {
         let question = self.question;
         if question.table == Table::Services {
-            if self.holds(rows, row, Side::A, None) {
+            if self.holds(rows, row, Side::A, None, false) {
                 let key = self.key(rows, row, Side::A, None);
                 add_service(self.groups.entry(key).or_default(), rows, row);
             }
@@ -255,19 +285,26 @@ impl<'q> Execution<'q> {
             _ => None,
         };
         let sided = question.by.iter().any(Field::has_sides);
-        let views = Side::BOTH.map(|side| self.holds(rows, row, side, server).then_some(side));
         if !sided {
             // Viewed from the service's side, or from the side that spoke first.
             let usual = server.unwrap_or(Side::A);
-            if views.iter().flatten().next().is_some() {
+            if self.holds(rows, row, usual, server, false) {
                 self.add(rows, row, usual, server, &counted);
             }
             return;
         }
-        // Sides with a known owner; without any, the conversation counts once.
+        // Sides with a known owner, or of whose address files say something; without any, the conversation counts once.
         let owners = question.by.iter().any(Field::is_owner);
-        let known =
-            Side::BOTH.map(|side| !owners || rows.number(row, side.column(flow::A_PID)) != NULL);
+        let mut of_address = question.by.iter().filter_map(Field::of_address).peekable();
+        let files = of_address.peek().is_some();
+        let of_address: Vec<usize> = of_address.collect();
+        let known = Side::BOTH.map(|side| {
+            (!owners || rows.number(row, side.column(flow::A_PID)) != NULL)
+                && (!files
+                    || of_address
+                        .iter()
+                        .any(|of_a| rows.is_known(row, side.column(*of_a))))
+        });
         let sides: Vec<Side> = match known {
             [false, false] => vec![server.unwrap_or(Side::A)],
             known => {
@@ -280,7 +317,7 @@ impl<'q> Execution<'q> {
         };
         let mut before = None;
         for side in sides {
-            if !views.contains(&Some(side)) {
+            if !self.holds(rows, row, side, server, true) {
                 continue;
             }
             let key = self.key(rows, row, side, server);
@@ -308,24 +345,48 @@ impl<'q> Execution<'q> {
         key
     }
 
-    /// Whether all conditions match, viewed from a side.
-    fn holds(&mut self, rows: &Rows<'_>, row: usize, view: Side, server: Option<Side>) -> bool {
+    /// Whether all conditions match. What is asked of a side must hold of either; in sums by it of the side that is
+    /// viewed.
+    fn holds(
+        &mut self,
+        rows: &Rows<'_>,
+        row: usize,
+        view: Side,
+        server: Option<Side>,
+        sided: bool,
+    ) -> bool {
         let question = self.question;
-        let mut conditions = question.conditions.iter().zip(&mut self.held);
+        let texts = &self.texts;
+        let mut conditions = question.conditions.rows.iter().zip(&mut self.held);
         conditions.all(|(condition, held)| {
-            let value = rows.value(row, &condition.field, view, server);
-            if condition.field.kind != Kind::Text {
-                return condition.holds_number(value);
-            }
-            let number = value.max(0) as usize;
-            if held.len() <= number {
-                held.resize(self.texts.all().len().max(number + 1), 0);
-            }
-            if held[number] == 0 {
-                let holds = condition.holds_text(self.texts.get(number as u32));
-                held[number] = if holds { 1 } else { 2 };
-            }
-            held[number] == 1
+            let mut fields = condition.fields.iter().enumerate();
+            let found = fields.any(|(place, field)| {
+                let of_view = sided && question.by.contains(field);
+                let views: &[Side] = match field.has_sides() && !of_view {
+                    true => &Side::BOTH,
+                    false => &[view],
+                };
+                views.iter().any(|view| {
+                    let value = rows.value(row, field, *view, server);
+                    if field.kind != Kind::Text {
+                        // Of several fields the first says whether there is a value.
+                        return (place == 0 || value != NULL) && condition.finds_number(value);
+                    }
+                    let number = value.max(0) as usize;
+                    if place > 0 && number == NO_TEXT as usize {
+                        return false;
+                    }
+                    if held.len() <= number {
+                        held.resize(texts.all().len().max(number + 1), 0);
+                    }
+                    if held[number] == 0 {
+                        let found = condition.finds_text(texts.get(number as u32));
+                        held[number] = if found { 1 } else { 2 };
+                    }
+                    held[number] == 1
+                })
+            });
+            found != condition.negated
         })
     }
 
@@ -365,7 +426,12 @@ impl<'q> Execution<'q> {
 
     fn finish(mut self) -> Answer {
         let order = self.question.order;
-        let mut groups: Vec<(Key, Sums)> = self.groups.drain().collect();
+        let seconds = self.seconds();
+        self.answer.seconds = seconds;
+        let conditions = &self.question.conditions.sums;
+        let wanted = |sums: &Sums| conditions.iter().all(|c| c.holds(sums, seconds));
+        let groups = self.groups.drain().filter(|(_, sums)| wanted(sums));
+        let mut groups: Vec<(Key, Sums)> = groups.collect();
         self.answer.all_groups = groups.len();
         let texts = &self.texts;
         let by = &self.question.by;
@@ -528,7 +594,7 @@ fn needed(question: &Question) -> Vec<usize> {
             service::RTT_SUM,
         ],
     };
-    let conditions = question.conditions.iter().map(|condition| &condition.field);
+    let conditions = question.conditions.rows.iter().flat_map(|c| &c.fields);
     for field in question.by.iter().chain(conditions) {
         columns.extend(field.value_columns(table));
     }

@@ -9,13 +9,13 @@ use super::{
 };
 use hashbrown::HashMap;
 use skua_flow::{
-    ConversationOwner, Counters, Directions, EndReason, FlowKey, FlowRecord, Interval, Service,
-    ServiceRule, TcpUpdate,
+    Carries, ConversationOwner, Counters, Directions, EndReason, FlowKey, FlowRecord, Interval,
+    LinkUpdate, Service, ServiceRule, TcpUpdate,
 };
 use skua_record::TcpCounters;
 
 /// Version of the layout, which counters of TCP beyond those of a file do not change.
-const LAYOUT: u8 = 3;
+const LAYOUT: u8 = 4;
 /// Rows of a block at most.
 pub const ROWS: usize = 8_192;
 
@@ -67,10 +67,34 @@ enum Col {
     ClientRtt,
     LoParty,
     HiParty,
+    /// 6 bytes, the first one lowest; 0 none.
+    LoMac,
+    HiMac,
+    Moved,
+    /// Third and fourth VLAN tag.
+    InnerTags,
+    /// One more than the label; 0 none.
+    LoLabel,
+    HiLabel,
+    Fragments,
+    Carries,
+    ReplyRtt,
+    SynTtls,
+    /// One more than the difference to `Last`; 0 none.
+    LoSyn,
+    HiSyn,
+    LoFin,
+    HiFin,
+    LoRst,
+    HiRst,
+    LoSkipped,
+    HiSkipped,
+    LoSkippedBytes,
+    HiSkippedBytes,
 }
 
 /// The columns from here on are TCP's counters, of `lo` and `hi` in turn.
-const TCP_COUNTERS: usize = Col::HiParty as usize + 1;
+const TCP_COUNTERS: usize = Col::HiSkippedBytes as usize + 1;
 const COLUMNS: usize = TCP_COUNTERS + 2 * TcpCounters::COUNT;
 
 const END_REASONS: [EndReason; 4] = [
@@ -105,6 +129,21 @@ fn bits(record: &FlowRecord) -> u64 {
         | place(&END_REASONS, record.end) << 3
         | u64::from(service.is_some_and(|service| service.lo)) << 6
         | place(&SERVICE_RULES, service.map(|service| service.by)) << 7
+}
+
+/// A MAC address as a number.
+fn mac_number([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn mac(number: u64) -> [u8; 6] {
+    let [a, b, c, d, e, f, ..] = number.to_le_bytes();
+    [a, b, c, d, e, f]
+}
+
+/// A label as a number.
+fn label_number(label: Option<u32>) -> u64 {
+    label.map_or(0, |label| u64::from(label) + 1)
 }
 
 /// Owner of a socket, with numbers for texts.
@@ -204,6 +243,11 @@ impl BlockWriter {
         let [a, b, c, d, e, f] = key.tunnel_hash;
         let [added_lo, added_hi] = change.added;
         let tcp = &record.tcp;
+        let [third, fourth] = record.link.inner_tags;
+        let time = |ns: u64| match ns {
+            0 => 0,
+            ns => zigzag(record.last_ns, ns).saturating_add(1),
+        };
         let row: [(Col, u64); TCP_COUNTERS] = [
             (Col::Context, context),
             (Col::Lo, lo),
@@ -258,6 +302,26 @@ impl BlockWriter {
             (Col::ClientRtt, tcp.client_rtt_ns),
             (Col::LoParty, lo_party),
             (Col::HiParty, hi_party),
+            (Col::LoMac, mac_number(record.link.macs[0])),
+            (Col::HiMac, mac_number(record.link.macs[1])),
+            (Col::Moved, record.link.moved.into()),
+            (Col::InnerTags, u64::from(third) | u64::from(fourth) << 16),
+            (Col::LoLabel, label_number(record.link.labels[0])),
+            (Col::HiLabel, label_number(record.link.labels[1])),
+            (Col::Fragments, record.fragments),
+            (Col::Carries, record.carries.0.into()),
+            (Col::ReplyRtt, tcp.reply_ns),
+            (Col::SynTtls, u16::from_le_bytes(tcp.syn_ttl).into()),
+            (Col::LoSyn, time(tcp.syn_ns[0])),
+            (Col::HiSyn, time(tcp.syn_ns[1])),
+            (Col::LoFin, time(tcp.fin_ns[0])),
+            (Col::HiFin, time(tcp.fin_ns[1])),
+            (Col::LoRst, time(tcp.rst_ns[0])),
+            (Col::HiRst, time(tcp.rst_ns[1])),
+            (Col::LoSkipped, tcp.skipped[0].into()),
+            (Col::HiSkipped, tcp.skipped[1].into()),
+            (Col::LoSkippedBytes, tcp.skipped_bytes[0]),
+            (Col::HiSkippedBytes, tcp.skipped_bytes[1]),
         ];
         self.updated = record.updated_ns;
         self.serial = record.serial;
@@ -628,7 +692,10 @@ impl<'a> Rows<'a, '_> {
                 self.tables.parties.len() as u64 - 1,
                 &[Col::LoParty, Col::HiParty],
             )
-            && fit(u8::MAX.into(), &[Col::Proto, Col::Kind, Col::Joins])
+            && fit(
+                u8::MAX.into(),
+                &[Col::Proto, Col::Kind, Col::Joins, Col::Carries],
+            )
             && fit(
                 u16::MAX.into(),
                 &[
@@ -639,13 +706,26 @@ impl<'a> Rows<'a, '_> {
                     Col::InnerVlan,
                     Col::Detail,
                     Col::Flags,
+                    Col::SynTtls,
                 ],
             )
             && fit(
                 u32::MAX.into(),
-                &[Col::IfIndex, Col::TunnelId, Col::Sampling],
+                &[
+                    Col::IfIndex,
+                    Col::TunnelId,
+                    Col::Sampling,
+                    Col::Moved,
+                    Col::InnerTags,
+                    Col::LoSkipped,
+                    Col::HiSkipped,
+                ],
             )
-            && fit((1 << 48) - 1, &[Col::TunnelHash, Col::Parent])
+            && fit(
+                (1 << 48) - 1,
+                &[Col::TunnelHash, Col::Parent, Col::LoMac, Col::HiMac],
+            )
+            && fit(1 << 20, &[Col::LoLabel, Col::HiLabel])
             && self.columns[TCP_COUNTERS..]
                 .iter()
                 .all(|column| column.iter().all(|number| u32::try_from(*number).is_ok()))
@@ -728,6 +808,11 @@ impl<'a> Rows<'a, '_> {
         ];
         let bits = self.get(at, Col::Bits);
         let nth = |at: u64| usize::try_from(at).ok()?.checked_sub(1);
+        let tags = self.get(at, Col::InnerTags);
+        let time = |column| match self.get(at, column) {
+            0 => 0,
+            more => self.last(at).wrapping_sub(unzigzag(more - 1, 0)),
+        };
         let by = nth(bits >> 7 & 7).and_then(|rule| SERVICE_RULES.get(rule));
         let record = FlowRecord {
             key,
@@ -754,7 +839,26 @@ impl<'a> Rows<'a, '_> {
                     2 => Some(true),
                     _ => None,
                 },
+                reply_ns: self.get(at, Col::ReplyRtt),
+                syn_ttl: (self.get(at, Col::SynTtls) as u16).to_le_bytes(),
+                syn_ns: [Col::LoSyn, Col::HiSyn].map(time),
+                fin_ns: [Col::LoFin, Col::HiFin].map(time),
+                rst_ns: [Col::LoRst, Col::HiRst].map(time),
+                skipped: [Col::LoSkipped, Col::HiSkipped].map(|column| self.get(at, column) as u32),
+                skipped_bytes: [Col::LoSkippedBytes, Col::HiSkippedBytes]
+                    .map(|column| self.get(at, column)),
             },
+            link: LinkUpdate {
+                macs: [Col::LoMac, Col::HiMac].map(|column| mac(self.get(at, column))),
+                moved: self.get(at, Col::Moved) as u32,
+                inner_tags: [tags as u16, (tags >> 16) as u16],
+                labels: [Col::LoLabel, Col::HiLabel].map(|column| {
+                    let label = self.get(at, column) as u32;
+                    label.checked_sub(1)
+                }),
+            },
+            fragments: self.get(at, Col::Fragments),
+            carries: Carries(self.get(at, Col::Carries) as u8),
             tunnel_id: self.get(at, Col::TunnelId) as u32,
             parent: self.get(at, Col::Parent),
             sampling: self.get(at, Col::Sampling) as u32,
@@ -864,7 +968,22 @@ mod tests {
                 server_rtt_ns: 2_000,
                 client_rtt_ns: 1_000,
                 lo_opened: Some(false),
+                reply_ns: 4_000,
+                syn_ttl: [64, 63],
+                syn_ns: [1_000_000_000_000, 1_000_000_002_000],
+                fin_ns: [1_001_000_000_000, 1_001_500_000_000],
+                rst_ns: [1_002_000_000_001, 1_002_000_000_002],
+                skipped: [1, 2],
+                skipped_bytes: [1_448, 1 << 33],
             },
+            link: LinkUpdate {
+                macs: [[2, 0, 0, 0, 0, 1], [0xfe, 0, 0, 0, 0, 2]],
+                moved: 5,
+                inner_tags: [skua_flow::VLAN_PRESENT | 8, skua_flow::VLAN_PRESENT],
+                labels: [Some(0), Some((1 << 20) - 1)],
+            },
+            fragments: 6,
+            carries: Carries(9),
             ..FlowUpdate::default()
         };
         let party = ConversationOwner {
@@ -876,8 +995,12 @@ mod tests {
             pod: "shop",
             unit: "docker.service",
         };
-        // A history has a record for each point.
-        let of_a_point = FIELDS.iter().filter(|field| field.path != "points");
+        // A history has a record for each point. What files say is looked up when a record is read.
+        let by_files = ["country", "asn", "organization", "network", "port_name"];
+        let of_a_point = FIELDS.iter().filter(|field| {
+            let name = field.path.rsplit('.').next().unwrap_or_default();
+            field.path != "points" && !by_files.contains(&name)
+        });
         let mut absent: Vec<_> = of_a_point.map(|field| field.path).collect();
         for key in keys() {
             update.key = key;

@@ -171,6 +171,12 @@ pub fn step() -> impl Strategy<Value = Step> {
             server_rtt_ns: rtt.into(),
             client_rtt_ns: 0,
             lo_opened,
+            syn_ttl: flags,
+            syn_ns: [u64::from(rtt) << 8, 0],
+            fin_ns: [0, u64::from(pair[0])],
+            skipped: [pair[0] % 3, pair[1] % 2],
+            skipped_bytes: pair.map(u64::from),
+            ..TcpUpdate::default()
         });
     let service = prop::option::of((any::<bool>(), 0..5usize)).prop_map(|service| {
         let rules = [
@@ -275,6 +281,13 @@ impl Traffic {
             tunnel_id: 0,
             parent: 0,
             tcp: step.tcp,
+            link: skua_flow::LinkUpdate {
+                macs: [[2; 6], [4, 0, 0, 0, 0, step.flow as u8]],
+                labels: [None, Some(step.flow as u32)],
+                ..skua_flow::LinkUpdate::default()
+            },
+            fragments: added[0].packets % 2,
+            carries: skua_flow::Carries((step.flow % 7) as u8),
             end: step.end,
             sampling: 1,
             // They are not stored.

@@ -38,7 +38,7 @@ pub const ENTRIES: &[Entry] = &[
     },
     Entry {
         name: "vlan_three",
-        about: "three tags: decoding ends at the third",
+        about: "three to five tags: decoding ends at the fifth; one conversation's addresses under two fourth tags",
         make: vlan_three,
     },
     Entry {
@@ -276,6 +276,15 @@ fn vlan_three(t: &mut Trace) {
                 .udp(40_000, 7)
                 .zeros(30),
         );
+    }
+    for more in [&[4][..], &[5], &[4, 6]] {
+        let tagged = Packet::new()
+            .ethernet(1, 2)
+            .tag(0x88a8, 300)
+            .tag(0x8100, 20)
+            .vlan(3);
+        let tagged = more.iter().fold(tagged, |packet, vid| packet.vlan(*vid));
+        t.push(tagged.ipv4("10.0.0.1", "10.0.0.2").udp(40_000, 7).zeros(30));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tunnels: VXLAN, GENEVE, GRE, IP-in-IP, MPLS, nested, cut off and fragmented.
+//! Tunnels: VXLAN, GENEVE, GRE, IP-in-IP, MPLS, ERSPAN, nested, cut off and fragmented.
 
 use super::{Entry, Trace};
 use crate::layer::{Extension, Geneve, Gre, Ipv4, Udp, Vxlan};
@@ -39,6 +39,16 @@ pub const ENTRIES: &[Entry] = &[
         name: "mpls",
         about: "one to eight labels over IPv4, IPv6 and neither; nine labels; multicast EtherType",
         make: mpls,
+    },
+    Entry {
+        name: "mpls_udp",
+        about: "MPLS in UDP, in both directions with labels and source ports of their own; without bottom of stack",
+        make: mpls_udp,
+    },
+    Entry {
+        name: "erspan",
+        about: "ERSPAN types I to III, two sessions, with a header of the platform; other versions: no child",
+        make: erspan,
     },
     Entry {
         name: "tunnels_nested",
@@ -289,6 +299,8 @@ fn mpls(t: &mut Trace) {
         t.push(inner6(labels(count)));
     }
     t.push(inner_back(Packet::new().ethernet(2, 1).mpls(16)));
+    // Each direction has labels of its own: one conversation inside.
+    t.push(inner_back(Packet::new().ethernet(2, 1).mpls(700).mpls(701)));
     t.push(inner(Packet::new().ethernet(1, 2).vlan(8).mpls(16)));
     // A pseudowire with control word: nibble 0, then Ethernet.
     t.push(inner(
@@ -304,6 +316,68 @@ fn mpls(t: &mut Trace) {
         ethertype: Some(0x8848),
     };
     t.push(inner(Packet::new().layer(multicast).mpls(17)));
+}
+
+fn mpls_udp(t: &mut Trace) {
+    let to = |packet: Packet, source| packet.udp(source, 6635);
+    t.push(inner(to(outer(), 50_001).mpls(100)));
+    t.push(inner_back(to(outer_back(), 50_002).mpls(30).mpls(200)));
+    t.push(inner6(to(outer6(), 50_001).mpls(100)));
+    // From the port, not to it: no tunnel.
+    t.push(outer().udp(6635, 50_000).zeros(8));
+    t.push(to(outer(), 50_001).layer(crate::layer::Mpls {
+        label: 17,
+        bottom: Some(false),
+    }));
+}
+
+/// GRE that says so and an ERSPAN header.
+fn erspan_header(packet: Packet, protocol: u16, sequence: Option<u32>, header: &[u8]) -> Packet {
+    packet
+        .layer(Gre {
+            sequence,
+            protocol: Some(protocol),
+            ..Gre::default()
+        })
+        .payload(header)
+}
+
+/// The header of type III: session, and the last two bytes, frame type to whether a platform's header follows.
+fn erspan3_header(session: u16, last: u16) -> Vec<u8> {
+    let [high, low] = session.to_be_bytes();
+    let [type_high, type_low] = last.to_be_bytes();
+    vec![0x20, 1, high, low, 1, 2, 3, 4, 0, 0, type_high, type_low]
+}
+
+fn erspan(t: &mut Trace) {
+    for session in [1, 0x3ff] {
+        let [high, low] = u16::to_be_bytes(session);
+        let second = |packet| {
+            let header = [0x10, 1, high, low, 0, 0, 0, 1];
+            erspan_header(packet, 0x88be, Some(7), &header)
+        };
+        t.push(inner(second(outer()).ethernet(11, 12)));
+        t.push(inner_back(second(outer()).ethernet(12, 11)));
+        t.push(inner6(second(outer6()).ethernet(11, 12).vlan(5)));
+        let third = |last| {
+            let header = erspan3_header(session, last);
+            erspan_header(outer(), 0x22eb, Some(7), &header)
+        };
+        t.push(inner(third(0).ethernet(11, 12)));
+        t.push(inner_back(third(8).ethernet(12, 11)));
+    }
+    let mut platform = erspan3_header(2, 1);
+    platform.extend([0x0c, 0, 0, 0, 0, 0, 0, 1]);
+    let platform = erspan_header(outer(), 0x22eb, Some(8), &platform);
+    t.push(inner(platform.ethernet(11, 12)));
+    let first = || erspan_header(outer(), 0x88be, None, &[]);
+    t.push(inner(first().ethernet(11, 12)));
+    t.push(inner_back(first().ethernet(12, 11)));
+    for end in [38, 42, 44, 50, 58] {
+        let header = erspan3_header(2, 0);
+        let whole = inner(erspan_header(outer(), 0x22eb, Some(9), &header).ethernet(11, 12));
+        t.cut(whole.build(), end);
+    }
 }
 
 fn nested(t: &mut Trace) {

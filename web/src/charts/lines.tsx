@@ -1,8 +1,8 @@
 // Lines over time, with uPlot.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { clock, moment } from "./format";
-import { dark } from "./state";
+import { clock, moment } from "../format";
+import { dark } from "../state";
 
 export interface Series {
   name: string;
@@ -30,7 +30,7 @@ export function Chart({ times, series, format, height = 130, label }: {
     const grid = { stroke: theme ? "#243540" : "#e2e8ed", width: 1 };
     const strokes = theme ? STROKES.dark : STROKES.light;
     const long = (times[times.length - 1] ?? 0) - (times[0] ?? 0) > 20 * 3600;
-    const timeText = (seconds: number) => (long ? moment(seconds * 1000).slice(5, 16) : clock(seconds * 1000));
+    const timeText = (seconds: number) => (long ? moment(seconds * 1000, true) : clock(seconds * 1000));
     const axis = { stroke: text, grid, ticks: grid, font: "11px system-ui, sans-serif" };
     const built = new uPlot(
       {

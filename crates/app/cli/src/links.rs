@@ -1,6 +1,6 @@
 //! `skua links`: what conversations lose between two points that both have counted them, summed up by link.
 
-use std::{collections::HashMap, io::Write as _};
+use std::{collections::HashMap, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -14,7 +14,8 @@ use crate::query::Format;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A link leads from an interface that has seen conversations to the next one that has seen them, in one direction. What the
-first counted and the second did not is lost between them.
+first counted and the second did not is lost between them. Connections that began before Skua are not compared. Skua asks
+twice, 1.5 s apart, and shows the smaller loss: packets under way at one moment are not lost.
 
 Examples:
   skua links                                      the worst first
@@ -73,6 +74,9 @@ struct Link {
     conversations: u64,
 }
 
+/// By the names of both ends.
+type Links = HashMap<(String, String), Link>;
+
 impl Link {
     fn lost(&self) -> i64 {
         self.lost.max(0)
@@ -117,8 +121,8 @@ fn point(hop: &Value, hosts: bool) -> String {
 }
 
 /// Sums up paths: lists of hops by conversation, in the order in which the side that spoke first passes them.
-fn links(paths: &Value) -> HashMap<(String, String), Link> {
-    let mut found: HashMap<(String, String), Link> = HashMap::new();
+fn links(paths: &Value) -> Links {
+    let mut found = Links::new();
     let all = || {
         let objects = each(paths).iter().filter_map(Value::as_object);
         objects.flat_map(|object| object.values().map(each))
@@ -152,6 +156,20 @@ fn links(paths: &Value) -> HashMap<(String, String), Link> {
     found
 }
 
+/// Longer than from one reading of the counters to the next: a packet that one end has counted and the other has not yet, in
+/// the first answer, is counted at both in the second.
+const BETWEEN: Duration = Duration::from_millis(1_500);
+
+/// What is lost in both of two answers. What is lost stays so, and what was under way has come.
+fn settled(mut links: Links, before: &Links) -> Links {
+    for (name, link) in &mut links {
+        link.lost = link
+            .lost
+            .min(before.get(name).map_or(0, |before| before.lost));
+    }
+    links
+}
+
 /// `skua links`.
 pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     if arguments.output == OutputFormat::Csv {
@@ -167,9 +185,14 @@ pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     query += &format!(".Sort(DESC, \"Last\").Limit({RECORDS}).Path()");
     let client = Client::connect_or_fail(&arguments.analyzer)?;
     let body = json!({"GremlinQuery": query, "Explain": false});
-    let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
-    let answer: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
-    let mut found: Vec<_> = links(&answer).into_iter().collect();
+    let ask = || -> anyhow::Result<Links> {
+        let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
+        let answer: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
+        Ok(links(&answer))
+    };
+    let before = ask()?;
+    std::thread::sleep(BETWEEN);
+    let mut found: Vec<_> = settled(ask()?, &before).into_iter().collect();
     found.sort_by(|(a_name, a), (b_name, b)| {
         let order = match arguments.sort {
             Sort::Loss => {
@@ -237,5 +260,16 @@ mod tests {
         assert!((link("z", "y").share() - 0.1).abs() < 1e-9);
         assert_eq!(point(&json!({"Interface": "e", "Host": "h"}), true), "h:e");
         assert!(links(&json!([])).is_empty() && links(&json!(7)).is_empty());
+        // Three of the five have come since; the other link is new.
+        let lost = |lost| Link {
+            packets: 100,
+            lost,
+            conversations: 1,
+        };
+        let name = |from: &str| (from.to_owned(), "y".to_owned());
+        let before = Links::from([(name("z"), lost(5))]);
+        let now = Links::from([(name("z"), lost(2)), (name("x"), lost(4))]);
+        let left = settled(now, &before);
+        assert_eq!((left[&name("z")].lost, left[&name("x")].lost), (2, 0));
     }
 }

@@ -8,6 +8,9 @@ use std::{cmp::Reverse, sync::Arc};
 /// Two capture points saw the same beginning if their first packets are this close, in ns: only then
 /// can the loss between them be computed.
 const SAME_BEGINNING: i64 = 1_000_000_000;
+/// The same for a connection whose handshake one of them did not see: both must have begun with the same packet, as points
+/// are not watched from the same moment on.
+const SAME_PACKET: i64 = 1_000_000;
 
 /// A conversation at a capture point.
 struct Hop<'a> {
@@ -15,6 +18,7 @@ struct Hop<'a> {
     node: Arc<str>,
     /// First packet, ns since the Unix epoch.
     start: i64,
+    tcp: bool,
     /// The handshake was captured.
     opened: bool,
     /// Packets and bytes from A to B and back; the first capture point defines A and B.
@@ -49,6 +53,7 @@ impl<'a> Hop<'a> {
             flow,
             node: text(&**flow, "NodeTID").unwrap_or_default(),
             start: ns.unwrap_or_else(|| int(flow, "Start").saturating_mul(1_000_000)),
+            tcp: text(&**flow, "Transport.Protocol").as_deref() == Some("TCP"),
             opened: flow.has("TCPMetric.ABSynStart") || flow.has("TCPMetric.BASynStart"),
             ab: count("AB"),
             ba: count("BA"),
@@ -59,10 +64,15 @@ impl<'a> Hop<'a> {
         self.ab[0].saturating_add(self.ba[0])
     }
 
-    /// Whether the difference to the hop before is loss on the way.
+    /// Whether the difference to the hop before is loss on the way. A connection that began before one of both was watched
+    /// has lost nothing there.
     fn compares_with(&self, before: &Self) -> bool {
+        let apart = match self.tcp {
+            true => SAME_PACKET,
+            false => SAME_BEGINNING,
+        };
         self.node != before.node
-            && ((self.opened && before.opened) || self.start - before.start <= SAME_BEGINNING)
+            && ((self.opened && before.opened) || self.start - before.start <= apart)
     }
 }
 

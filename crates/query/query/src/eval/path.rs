@@ -19,8 +19,8 @@ struct Hop<'a> {
     /// First packet, ns since the Unix epoch.
     start: i64,
     tcp: bool,
-    /// The handshake was captured.
-    opened: bool,
+    /// Sides whose SYN was captured.
+    opened: usize,
     /// Packets and bytes from A to B and back; the first capture point defines A and B.
     ab: [i64; 2],
     ba: [i64; 2],
@@ -54,7 +54,10 @@ impl<'a> Hop<'a> {
             node: text(&**flow, "NodeTID").unwrap_or_default(),
             start: ns.unwrap_or_else(|| int(flow, "Start").saturating_mul(1_000_000)),
             tcp: text(&**flow, "Transport.Protocol").as_deref() == Some("TCP"),
-            opened: flow.has("TCPMetric.ABSynStart") || flow.has("TCPMetric.BASynStart"),
+            opened: ["TCPMetric.ABSynStart", "TCPMetric.BASynStart"]
+                .into_iter()
+                .filter(|key| flow.has(key))
+                .count(),
             ab: count("AB"),
             ba: count("BA"),
         }
@@ -71,8 +74,10 @@ impl<'a> Hop<'a> {
             true => SAME_PACKET,
             false => SAME_BEGINNING,
         };
-        self.node != before.node
-            && ((self.opened && before.opened) || self.start - before.start <= apart)
+        // Who saw the SYN+ACK alone was watched too late for the SYN.
+        let opened = self.opened > 0 && self.opened == before.opened;
+        let half_seen = self.opened != before.opened && self.start != before.start;
+        self.node != before.node && (opened || (!half_seen && self.start - before.start <= apart))
     }
 }
 

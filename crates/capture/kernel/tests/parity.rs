@@ -16,6 +16,7 @@ use skua_flow::{AddressSet, CapturePoint, Cause, Counters, FlowUpdate, Mark, Pre
 use skua_kernel::{
     Direction,
     flow::{Addresses, FlowTable, FlowTableConfig, LinkKind, Rung},
+    monotonic_ns,
 };
 use skua_packet::{Frame, LinkType};
 use skua_testkit::{Random, corpus, lab::kernel, packet::Packet};
@@ -144,6 +145,29 @@ struct Both {
     fed: u64,
 }
 
+/// Both tables look at the first packet of a flow in each 2^33 ns of the kernel's monotonic clock.
+fn look_period(ns: u64) -> u64 {
+    ns >> 33
+}
+
+/// Longest that the kernel and user space may take to count one packet.
+const TIME_TO_FEED_NS: u64 = 500_000_000;
+
+/// What the coarse clock may be behind, at 100 ticks a second.
+const TICK_NS: u64 = 10_000_000;
+
+/// The kernel's monotonic clock, at a time when a packet is in the same period for both tables: the kernel reads its clock
+/// a little before or after this.
+fn now_within_a_look_period() -> u64 {
+    loop {
+        let now = monotonic_ns();
+        if look_period(now - TICK_NS) == look_period(now + TIME_TO_FEED_NS) {
+            return now;
+        }
+        std::thread::sleep(std::time::Duration::from_nanos(TICK_NS));
+    }
+}
+
 impl Both {
     fn new(rung: Rung, link: LinkKind, tunnels: bool) -> Self {
         Self::with_addresses(rung, link, tunnels, 0)
@@ -212,6 +236,7 @@ impl Both {
         if packet.len() < SHORTEST || packet.len() > LONGEST {
             return;
         }
+        let now = now_within_a_look_period();
         let program = self
             .kernel
             .program(0, Direction::Ingress, self.link)
@@ -237,11 +262,11 @@ impl Both {
             ifindex: LOOPBACK,
             ..CapturePoint::default()
         };
-        // The same clock as the kernel's, since late segments are judged by it.
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap();
-        self.user.packet(point, &frame, now.as_nanos() as u64);
+        self.user.packet(point, &frame, now);
+        assert!(
+            look_period(monotonic_ns()) == look_period(now),
+            "the test was stopped for {TIME_TO_FEED_NS} ns while it fed one packet"
+        );
     }
 
     fn set_addresses(&mut self, set: AddressSet) {

@@ -1,11 +1,12 @@
 //! Any text as a message of an OVSDB server: it is read or refused within its limits, and what is kept
-//! is counted.
+//! is counted; and as what a switch answers to commands.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use skua_ovsdb::{
     Database, Monitored,
+    said::{Connection, Trace},
     wire::{Message, changes, notified, schema},
 };
 use std::sync::LazyLock;
@@ -18,7 +19,16 @@ static MONITORED: LazyLock<Vec<Monitored>> = LazyLock::new(|| {
     monitored.to_vec()
 });
 
+/// What a switch says of packets: there is no more of it than there are lines.
+fn said(text: &str) {
+    assert!(Trace::read(text).cookies.len() <= text.lines().count());
+    for line in text.lines() {
+        let _ = Connection::read(line).map(|connection| connection.acl_label());
+    }
+}
+
 fuzz_target!(|text: &str| {
+    said(text);
     let Ok(message) = serde_json::from_str::<Message>(text) else {
         return;
     };

@@ -343,6 +343,9 @@ section! {
         target: String = String::new();
         /// read the counters of Open vSwitch's interfaces
         statistics: bool = true;
+        /// socket at which ovs-vswitchd takes commands, which ACLs() needs (docs/ovs.md); empty: ovs-vswitchd.PID.ctl
+        /// beside the database's socket, else in /run/openvswitch
+        control: String = String::new();
         openflow: OpenFlow;
     }
 }
@@ -394,6 +397,7 @@ impl Ovn {
             host: host.to_owned(),
             hits: self.hits,
             interval: self.interval,
+            control: None,
         };
         if settings.hits && (settings.northbound.is_none() || settings.southbound.is_none()) {
             bail!("ovn.hits needs both ovn.northbound and ovn.southbound");
@@ -413,6 +417,19 @@ impl Ovs {
             ("", _) => Ok(None),
             (text, _) => Ok(Some(text.parse().context("ovs.target")?)),
         }
+    }
+
+    /// Where ovs-vswitchd takes commands; none when there is no Open vSwitch here.
+    pub fn control(&self) -> anyhow::Result<Option<skua_ovsdb::ControlSocket>> {
+        Ok(match (&*self.control, self.database()?) {
+            ("", None) => None,
+            ("", Some(skua_ovsdb::Target::Unix(socket))) => {
+                let folder = socket.parent().map(std::path::Path::to_owned);
+                folder.map(skua_ovsdb::ControlSocket::Folder)
+            }
+            ("", Some(_)) => Some(skua_ovsdb::ControlSocket::Folder("/run/openvswitch".into())),
+            (socket, _) => Some(skua_ovsdb::ControlSocket::File(socket.into())),
+        })
     }
 
     /// How OpenFlow rules are read; none when they are not.

@@ -245,7 +245,7 @@ struct Storage {
     kept: Option<Arc<HistoryWriter>>,
     lake: Option<Arc<LakeWriter>>,
     /// OVN is no part of a host: an analyzer may follow it, too.
-    _ovn: Option<OvnTopology>,
+    ovn: Option<OvnTopology>,
 }
 
 impl Drop for Storage {
@@ -267,7 +267,7 @@ impl Storage {
         let lake = LakeWriter::open(&config.lake, &config.host_name(), &observers)?;
         let ovn = follow_ovn(config, &graph)?;
         Ok(Self {
-            _ovn: ovn,
+            ovn,
             graph,
             services: ServiceGraph::default(),
             observers,
@@ -504,6 +504,7 @@ fn serve(
         .map(|kept| kept.history.clone() as Arc<dyn FlowPast>);
     let engine = QueryEngine::new(storage.graph.clone(), shared.clone(), sets.clone(), past)
         .on_demand(config.captures.on_demand)
+        .with_acls(storage.ovn.as_ref().and_then(OvnTopology::acls))
         .with_fleet(fleet.clone());
     let actions = Actions::start(config, &engine, &shared, watch.is_some())?;
     let uploads = Uploads::new(runner);
@@ -607,9 +608,10 @@ fn discover(
 
 /// Adds OVN to the graph.
 fn follow_ovn(config: &Config, graph: &SharedGraph) -> anyhow::Result<Option<OvnTopology>> {
-    let Some(settings) = config.ovn.settings(&config.host_name())? else {
+    let Some(mut settings) = config.ovn.settings(&config.host_name())? else {
         return Ok(None);
     };
+    settings.control = config.ovs.control()?;
     Ok(Some(OvnTopology::start(settings, graph.clone())?))
 }
 

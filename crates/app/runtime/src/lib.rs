@@ -8,6 +8,7 @@
 pub mod actions;
 pub mod alert_metrics;
 pub mod captures;
+mod flow_acls;
 pub mod graph_metrics;
 pub mod host_sockets;
 pub mod query_engine;

@@ -1,8 +1,10 @@
 //! Answers queries: puts together what there is to ask.
 
+use crate::flow_acls::FlowAcls;
+use skua_ovsdb::AclFinder;
 use skua_process::host::unix_ms;
 use skua_query::{
-    Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
+    AclSource, Answer, Limits, Prepared, QueryError, Sources, check::Kind, syntax::SyntaxLimits,
 };
 use skua_sources::{
     Always, Captured, FlowPast, FlowSet, Flows, KnownSockets, PcapFilters, Querier,
@@ -28,6 +30,7 @@ pub struct QueryEngine {
     fleet: Option<Fleet>,
     past: Option<Arc<dyn FlowPast>>,
     on_demand: bool,
+    acls: Option<Arc<AclFinder>>,
 }
 
 /// `TID`s of nodes that a capture runs on.
@@ -61,12 +64,19 @@ impl QueryEngine {
             fleet: None,
             past,
             on_demand: false,
+            acls: None,
         }
     }
 
     /// Flows of captures only, not of what is always watched.
     pub fn on_demand(mut self, on_demand: bool) -> Self {
         self.on_demand = on_demand;
+        self
+    }
+
+    /// Also which ACLs of OVN decide about flows.
+    pub fn with_acls(mut self, acls: Option<Arc<AclFinder>>) -> Self {
+        self.acls = acls;
         self
     }
 
@@ -95,6 +105,7 @@ impl QueryEngine {
             flows: None,
             sockets: None,
             filters: None,
+            acls: None,
         };
         let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, unix_ms())?;
         prepared.run(sources, Limits::default(), cancel)
@@ -123,11 +134,13 @@ impl QueryEngine {
             .captured_on(captured)
             .on_demand(self.on_demand);
         let sockets = KnownSockets::new(self.shared.clone());
+        let acls = self.acls.as_deref().map(FlowAcls::new);
         let sources = Sources {
             graph: &self.graph,
             flows: Some(&flows),
             sockets: Some(&sockets),
             filters: Some(&PcapFilters),
+            acls: acls.as_ref().map(|acls| acls as &dyn AclSource),
         };
         let prepared = Prepared::new(query, &SyntaxLimits::default(), &sources, now)?;
         let found = if explain {

@@ -73,6 +73,14 @@ pub enum Error {
         /// What Open vSwitch says.
         error: String,
     },
+    /// The switch refused a command.
+    #[error("ovs-vswitchd refuses {command}: {error}")]
+    Command {
+        /// The command.
+        command: String,
+        /// What the switch says.
+        error: String,
+    },
     /// The request is invalid.
     #[error("{0}")]
     Request(String),

@@ -17,6 +17,7 @@ mod rules;
 mod session;
 mod target;
 mod topology;
+mod unixctl;
 pub mod wire;
 
 pub use client::{Client, ClientConfig, ClientCounters, Limits, Watcher};
@@ -27,10 +28,11 @@ pub use control::{
 pub use data::{Atom, Datum, Row};
 pub use database::{Change, Database, Monitored};
 pub use error::Error;
-pub use ovn::{OvnConfig, OvnTopology};
+pub use ovn::{AclFinder, Asking, Conversation, Icmp, Mac, OvnConfig, OvnTopology, read_mac, said};
 pub use rules::{RulesConfig, RulesCounters};
 pub use target::Target;
 pub use topology::{OvsConfig, OvsCounters, OvsTopology};
+pub use unixctl::ControlSocket;
 
 /// The database of Open vSwitch.
 pub const DATABASE: &str = "Open_vSwitch";

@@ -317,6 +317,7 @@ fn main() {
         graph: &graph,
         flows: Some(&flows),
         sockets: None,
+        acls: None,
         filters: None,
     };
     let stop = AtomicBool::new(false);

@@ -130,7 +130,7 @@ impl Kind {
             (Self::Flows, S::Nodes | S::CaptureNode | S::Hops) => Self::Nodes,
             (Self::Nodes | Self::Flows, S::Metrics) => Self::Metrics,
             (Self::Nodes | Self::Flows, S::Sockets) => Self::Sockets,
-            (Self::Flows, S::Path) => Self::Sockets,
+            (Self::Flows, S::Path | S::Acls) => Self::Sockets,
             (Self::Flows, S::RawPackets) => Self::Packets,
             (Self::Flows, S::Group) => Self::Groups,
             (Self::Groups, S::MoreThan) => Self::Groups,
@@ -222,6 +222,8 @@ pub enum Action {
     Bpf(Arc<str>),
     /// Sockets.
     Sockets,
+    /// The ACLs of flows.
+    Acls,
     /// The places where flows were captured, in order.
     FlowPath,
     /// By a key.
@@ -395,6 +397,10 @@ impl Reader<'_> {
             S::Sockets => {
                 self.at_most(0)?;
                 Action::Sockets
+            }
+            S::Acls => {
+                self.at_most(0)?;
+                Action::Acls
             }
             S::Path => {
                 self.at_most(0)?;

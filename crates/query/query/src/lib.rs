@@ -20,7 +20,7 @@ pub use error::{Class, QueryError, Span};
 pub use eval::{Answer, ById, Flow, Limits, execute};
 pub use record::{FLOW_KEYS, FlowRecord, Leaf, Record, SharedTexts};
 pub use source::{
-    FlowLookup, FlowSource, FlowTime, GraphSource, PacketFilters, PacketTest, RawPacket,
+    AclSource, FlowLookup, FlowSource, FlowTime, GraphSource, PacketFilters, PacketTest, RawPacket,
     SocketSource, SourceError, Sources, When,
 };
 

@@ -124,6 +124,12 @@ pub trait SocketSource: Sync {
     fn of_flow(&self, flow: &dyn FlowRecord, time: FlowTime) -> Result<Vec<Value>, SourceError>;
 }
 
+/// Finds what decides about flows.
+pub trait AclSource: Sync {
+    /// The ACLs of a flow, each a map.
+    fn of_flow(&self, flow: &dyn FlowRecord) -> Result<Vec<Value>, SourceError>;
+}
+
 /// A compiled expression.
 pub type PacketTest = Box<dyn Fn(&[u8]) -> bool>;
 
@@ -144,6 +150,8 @@ pub struct Sources<'a> {
     pub sockets: Option<&'a dyn SocketSource>,
     /// For `BPF`.
     pub filters: Option<&'a dyn PacketFilters>,
+    /// For `ACLs`, where a switch can be asked.
+    pub acls: Option<&'a dyn AclSource>,
 }
 
 impl<'a> Sources<'a> {
@@ -154,6 +162,7 @@ impl<'a> Sources<'a> {
             flows: None,
             sockets: None,
             filters: None,
+            acls: None,
         }
     }
 }

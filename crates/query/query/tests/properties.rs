@@ -166,6 +166,7 @@ fn sensible() -> impl Strategy<Value = String> {
         "Metrics()",
         "Aggregates(5)",
         "Sockets()",
+        "ACLs()",
         "RawPackets()",
         "Group()",
         "MoreThan()",

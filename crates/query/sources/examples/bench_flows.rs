@@ -225,6 +225,7 @@ fn measure(
             graph,
             flows: Some(&flows),
             sockets: None,
+            acls: None,
             filters: None,
         };
         let answer = Prepared::new(&text, &SyntaxLimits::default(), &sources, now)

@@ -2,6 +2,7 @@
 
 use super::{
     OvnConfig,
+    index::{Index, Published},
     tables::{ACL, By, FLOW, NORTH, PORT, REFERENCES, SOUTH, Table},
 };
 use crate::{
@@ -33,7 +34,8 @@ pub(super) struct Applied {
     /// Logical ports by what `iface-id` says.
     ports: HashMap<Box<str>, Arc<str>>,
     /// ACLs by the cookies of their rules.
-    acls: HashMap<Box<str>, Arc<str>>,
+    acls: HashMap<u32, Arc<str>>,
+    published: Arc<Published>,
     written: HashMap<Arc<str>, Map>,
     links: HashMap<Link, Arc<str>>,
     last_event: Option<u64>,
@@ -42,7 +44,7 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    pub fn new(host: &str, graph: SharedGraph) -> Self {
+    pub fn new(host: &str, graph: SharedGraph, published: Arc<Published>) -> Self {
         Self {
             graph,
             host: host.to_owned(),
@@ -51,6 +53,7 @@ impl Applied {
             wanted_links: HashSet::new(),
             ports: HashMap::new(),
             acls: HashMap::new(),
+            published,
             written: HashMap::new(),
             links: HashMap::new(),
             last_event: None,
@@ -86,10 +89,13 @@ impl Applied {
         self.ports = ports
             .filter_map(|(id, row)| Some((row.text("name")?.into(), self.id(PORT, id))))
             .collect();
-        self.acls = match config.hits {
-            true => self.cookies(north, south),
-            false => HashMap::new(),
-        };
+        if config.hits {
+            let cookies = cookies(north, south);
+            let nodes = cookies.iter();
+            let nodes = nodes.map(|(cookie, acl)| (*cookie, self.id(ACL, *acl)));
+            self.acls = nodes.collect();
+            self.published.set(Index::new(north, &cookies));
+        }
         self.wanted = wanted;
         self.wanted_links = links;
     }
@@ -145,33 +151,6 @@ impl Applied {
                 ));
             }
         }
-    }
-
-    /// The ACL of each cookie. A rule's cookie is the first 32 bits of its logical flow's UUID, and the hint of a
-    /// logical flow the first 32 of its ACL's. What stands for several ACLs is left out.
-    fn cookies(&self, north: &Database, south: &Database) -> HashMap<Box<str>, Arc<str>> {
-        let mut by_hint: HashMap<u32, Option<Uuid>> = HashMap::new();
-        for (id, _) in north.rows(ACL) {
-            let acl = by_hint.entry(first(id)).or_insert(Some(id));
-            if *acl != Some(id) {
-                *acl = None;
-            }
-        }
-        let mut cookies: HashMap<Box<str>, Option<Uuid>> = HashMap::new();
-        for (id, row) in south.rows(FLOW) {
-            let Some(acl) = acl_hint(row).and_then(|hint| by_hint.get(&hint).copied().flatten())
-            else {
-                continue;
-            };
-            let cookie = format!("{:#x}", first(id)).into();
-            let there = cookies.entry(cookie).or_insert(Some(acl));
-            if *there != Some(acl) {
-                *there = None;
-            }
-        }
-        let cookies = cookies.into_iter();
-        let cookies = cookies.filter_map(|(cookie, acl)| Some((cookie, self.id(ACL, acl?))));
-        cookies.collect()
     }
 
     /// Brings the graph to what is wanted.
@@ -322,7 +301,9 @@ impl Applied {
         let lookup = Lookup::Key("Type", &kind);
         let _ = graph.scan_nodes(graph.now(), lookup, 0, usize::MAX, &mut |node, _| {
             let cookie = node.metadata.get("Cookie").and_then(Value::as_str);
-            let Some(acl) = cookie.and_then(|cookie| self.acls.get(cookie)) else {
+            let cookie = cookie.and_then(|cookie| cookie.strip_prefix("0x"));
+            let cookie = cookie.and_then(|cookie| u32::from_str_radix(cookie, 16).ok());
+            let Some(acl) = cookie.and_then(|cookie| self.acls.get(&cookie)) else {
                 return ControlFlow::Continue(());
             };
             links.insert((acl.clone(), node.id.clone(), "ovn"));
@@ -374,6 +355,30 @@ impl Applied {
             let _ = graph.delete_node(&id, now);
         }
     }
+}
+
+/// The ACL of each cookie. A rule's cookie is the first 32 bits of its logical flow's UUID, and the hint of a
+/// logical flow the first 32 of its ACL's. What stands for several ACLs is left out.
+fn cookies(north: &Database, south: &Database) -> HashMap<u32, Uuid> {
+    let mut by_hint: HashMap<u32, Option<Uuid>> = HashMap::new();
+    for (id, _) in north.rows(ACL) {
+        let acl = by_hint.entry(first(id)).or_insert(Some(id));
+        if *acl != Some(id) {
+            *acl = None;
+        }
+    }
+    let mut cookies: HashMap<u32, Option<Uuid>> = HashMap::new();
+    for (id, row) in south.rows(FLOW) {
+        let acl = acl_hint(row).and_then(|hint| by_hint.get(&hint).copied().flatten());
+        let there = cookies.entry(first(id)).or_insert(acl);
+        if *there != acl {
+            *there = None;
+        }
+    }
+    let cookies = cookies.into_iter();
+    cookies
+        .filter_map(|(cookie, acl)| Some((cookie, acl?)))
+        .collect()
 }
 
 /// The first 32 bits.

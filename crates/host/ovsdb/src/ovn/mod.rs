@@ -3,11 +3,18 @@
 //! The rows of the northbound database, and chassis and port bindings of the southbound one, are nodes. When
 //! something has changed, what should be in the graph is made anew of the rows, and the difference is written.
 
+mod acls;
 mod apply;
+mod index;
+pub mod said;
 mod tables;
 
-use crate::{Change, Client, ClientConfig, Database, Error, Target, Watcher};
+pub use acls::{AclFinder, Asking, Conversation, Icmp};
+pub use index::{Mac, read_mac};
+
+use crate::{Change, Client, ClientConfig, ControlSocket, Database, Error, Target, Watcher};
 use apply::Applied;
+use index::Published;
 use skua_topology::SharedGraph;
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -29,6 +36,8 @@ pub struct OvnConfig {
     pub hits: bool,
     /// How often interfaces and rules in the graph are looked at.
     pub interval: Duration,
+    /// Where the switch of this host says which ACLs decide about a flow; none: there is no switch.
+    pub control: Option<ControlSocket>,
 }
 
 /// Shortest time between two changes of the graph.
@@ -63,6 +72,7 @@ pub struct OvnTopology {
     clients: Vec<Client>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    acls: Option<Arc<AclFinder>>,
 }
 
 impl OvnTopology {
@@ -91,8 +101,14 @@ impl OvnTopology {
                 feed,
             )?);
         }
+        let published = Arc::new(Published::default());
+        let finder = |control| {
+            let (published, graph) = (published.clone(), graph.clone());
+            Arc::new(AclFinder::new(published, graph, &config.host, control))
+        };
+        let acls = config.control.clone().filter(|_| config.hits).map(finder);
         let worker = Worker {
-            applied: Applied::new(&config.host, graph),
+            applied: Applied::new(&config.host, graph, published),
             config,
             shared: shared.clone(),
         };
@@ -107,7 +123,13 @@ impl OvnTopology {
             clients,
             shared,
             thread: Some(thread),
+            acls,
         })
+    }
+
+    /// What finds the ACLs of flows; needs [`OvnConfig::hits`] and [`OvnConfig::control`].
+    pub fn acls(&self) -> Option<Arc<AclFinder>> {
+        self.acls.clone()
     }
 
     /// Whether all rows of both databases are known.

@@ -30,6 +30,7 @@ pub(super) enum By {
 }
 
 const OVN: &str = "ovn";
+pub(super) const SWITCH: &str = "Logical_Switch";
 pub(super) const PORT: &str = "Logical_Switch_Port";
 pub(super) const ACL: &str = "ACL";
 pub(super) const CHASSIS: &str = "Chassis";
@@ -39,7 +40,7 @@ pub(super) const FLOW: &str = "Logical_Flow";
 
 #[rustfmt::skip]
 pub(super) const NORTH: &[Table] = &[
-    Table { name: "Logical_Switch", kind: "LogicalSwitch", columns: &[
+    Table { name: SWITCH, kind: "LogicalSwitch", columns: &[
         ("name", "Name"), ("ports", "Ports"), ("acls", "ACLs"), ("qos_rules", "QOSRules"), ("load_balancer", "LoadBalancer"),
         ("dns_records", "DNSRecords"), ("forwarding_groups", "ForwardingGroups"), ("other_config", "OtherConfig"),
         ("external_ids", "ExternalIDs"),
@@ -117,10 +118,10 @@ const fn rows(table: &'static str, column: &'static str, target: &'static str) -
 }
 
 pub(super) const REFERENCES: &[Reference] = &[
-    rows("Logical_Switch", "ports", PORT),
-    rows("Logical_Switch", "acls", ACL),
-    rows("Logical_Switch", "qos_rules", "QoS"),
-    rows("Logical_Switch", "load_balancer", "Load_Balancer"),
+    rows(SWITCH, "ports", PORT),
+    rows(SWITCH, "acls", ACL),
+    rows(SWITCH, "qos_rules", "QoS"),
+    rows(SWITCH, "load_balancer", "Load_Balancer"),
     rows("Logical_Router", "ports", "Logical_Router_Port"),
     rows(
         "Logical_Router",

@@ -61,6 +61,7 @@ impl Run<'_> {
             Action::FlowNodes(end, filter) => self.flow_nodes(&flows, *end, filter),
             Action::Metrics(key) => self.flow_metrics(flows, key.as_deref()),
             Action::Sockets => self.flow_sockets(flows),
+            Action::Acls => self.flow_acls(&flows),
             Action::FlowPath => self.flow_paths(&flows),
             Action::RawPackets => self.raw_packets(flows),
             Action::Group(key) => {

@@ -5,7 +5,7 @@ use super::{
     flows::{flows_bytes, text, uuid},
     values::{View, by_id, list_bytes, value_bytes},
 };
-use crate::{check::Action, record::Record};
+use crate::{Class, QueryError, check::Action, record::Record};
 use hashbrown::HashMap;
 use skua_topology::{Lookup, Node, Value};
 use std::{net::IpAddr, ops::ControlFlow, sync::Arc};
@@ -101,6 +101,20 @@ impl Run<'_> {
             if !sockets.is_empty() {
                 all.push((uuid(&*flow), sockets));
             }
+        }
+        Ok(Stage::Sockets(all))
+    }
+
+    pub(super) fn flow_acls(&self, flows: &[Flow]) -> Done<Stage> {
+        let Some(source) = self.sources.acls else {
+            let message = "there is no switch here that could be asked for ACLs of OVN";
+            return Err(QueryError::new(Class::Unavailable, message)
+                .help("ask the host of the flow's sender, with ovn.hits set there"));
+        };
+        let mut all: ById<Vec<Value>> = Vec::new();
+        for flow in flows {
+            self.budget.check()?;
+            all.push((uuid(&**flow), source.of_flow(&**flow)?));
         }
         Ok(Stage::Sockets(all))
     }

@@ -2,7 +2,7 @@
 
 use crate::{Answer, Record, time};
 use skua_topology::{Node, Value};
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 /// A column: title, key and rank. Columns of greater rank are left out first if the table is too
 /// wide; those of rank 0 stay.
@@ -37,6 +37,20 @@ const FLOWS: &[Column] = &[
     ("BA PACKETS", "Metric.BAPackets", 3),
     ("BA BYTES", "Metric.BABytes", 0),
     ("NODE", "NodeTID", 4),
+];
+const ACLS: &[Column] = &[
+    ("FROM", "From", 0),
+    ("TO", "To", 0),
+    ("VERDICT", "Verdict", 0),
+    ("PASSES", "Passes", 4),
+    ("ACL", "Name", 0),
+    ("ACTION", "Action", 4),
+    ("MATCH", "Match", 0),
+    ("DIRECTION", "Direction", 2),
+    ("OWNER", "Owner", 3),
+    ("UUID", "ACL", 5),
+    ("SOURCE", "Source", 0),
+    ("REASON", "Reason", 0),
 ];
 /// Widest column in characters.
 const WIDEST: usize = 60;
@@ -85,6 +99,10 @@ pub fn write(answer: &Answer, width: usize) -> String {
                 .iter()
                 .flat_map(|(id, list)| list.iter().map(move |value| (Some(id.to_string()), value)));
             maps("OF", rows.collect(), width)
+        }
+        Answer::Sockets(lists) if are_acls(lists) => {
+            let acls: Vec<&Value> = lists.iter().flat_map(|(_, list)| list).collect();
+            records(ACLS, &acls, width, |acl| *acl)
         }
         Answer::Sockets(lists) => {
             let rows = lists
@@ -141,6 +159,12 @@ pub fn plain(value: &Value) -> String {
         }
         other => serde_json::to_string(other).unwrap_or_default(),
     }
+}
+
+/// What `ACLs()` finds, not sockets or hops.
+fn are_acls(lists: &[(Arc<str>, Vec<Value>)]) -> bool {
+    let mut found = lists.iter().flat_map(|(_, list)| list).peekable();
+    found.peek().is_some() && found.all(|value| Record::get(value, "Verdict").is_some())
 }
 
 fn cell(record: &dyn Record, key: &str) -> String {

@@ -74,6 +74,7 @@ names! {
     RawPackets "RawPackets", "The packets that were kept of the flows.";
     Bpf "BPF", "Keeps the packets that a pcap expression matches.";
     Sockets "Sockets", "The sockets on the nodes, or at the ends of the flows.";
+    Acls "ACLs", "The ACLs of OVN that let the flows pass, or not.";
     Group "Group", "Groups flows by a key.";
     MoreThan "MoreThan", "Keeps groups with more than so many flows.";
     NextHop "NextHop", "Where the nodes route packets to an address.";

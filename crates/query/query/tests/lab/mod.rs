@@ -3,7 +3,8 @@
 
 use serde::Deserialize;
 use skua_query::{
-    Answer, PacketFilters, PacketTest, QueryError, RawPacket, Sources,
+    AclSource, Answer, FlowRecord, PacketFilters, PacketTest, QueryError, RawPacket, SourceError,
+    Sources,
     memory::{MemoryFlows, ValueFlow},
 };
 use skua_topology::{Config, Export, Graph, Map, Patch, SharedGraph, Value};
@@ -54,6 +55,49 @@ impl PacketFilters for Lengths {
             .and_then(|number| number.parse().ok());
         let least: usize = least.ok_or("syntax error")?;
         Ok(Box::new(move |data| data.len() > least))
+    }
+}
+
+/// Has an ACL for flows to port 80, knows nothing of ICMP, and refuses others.
+struct Judge;
+
+impl AclSource for Judge {
+    fn of_flow(&self, flow: &dyn FlowRecord) -> Result<Vec<Value>, SourceError> {
+        let port = flow.get("Transport.B").and_then(|port| port.as_int());
+        let acl = |entries: &[(&str, &str)]| {
+            let entries = entries.iter();
+            Map::new(
+                entries
+                    .map(|(key, value)| ((*key).into(), (*value).into()))
+                    .collect(),
+            )
+            .into()
+        };
+        match port {
+            Some(80) => Ok(vec![
+                acl(&[
+                    ("Way", "AB"),
+                    ("Verdict", "allow"),
+                    ("Name", "web"),
+                    ("Match", "outport == @web && tcp.dst == 80"),
+                    ("Direction", "to-lport"),
+                    ("Action", "allow-related"),
+                    ("Owner", "web"),
+                    ("From", "10.0.0.1:40000"),
+                    ("To", "10.0.0.2:80"),
+                    ("Source", "conntrack"),
+                ]),
+                acl(&[
+                    ("Way", "BA"),
+                    ("Verdict", "none"),
+                    ("From", "10.0.0.2:80"),
+                    ("To", "10.0.0.1:40000"),
+                    ("Source", "rules"),
+                ]),
+            ]),
+            None => Ok(vec![acl(&[("Verdict", "unknown"), ("Reason", "ICMP")])]),
+            Some(port) => Err(SourceError(format!("nothing is known of port {port}"))),
+        }
     }
 }
 
@@ -123,6 +167,7 @@ impl Lab {
             graph: &self.graph,
             flows: Some(&self.flows),
             sockets: None,
+            acls: Some(&Judge),
             filters: Some(&Lengths),
         }
     }

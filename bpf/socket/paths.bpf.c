@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Paths of control groups as they are made: some end before user space can read them. */
-#ifndef SKUA_PERF
+/* SKUA_RAW: the kernel has no bpf_get_current_task_btf (before 5.11), or no types of tracepoints.
+ */
+#ifdef SKUA_PERF
+#define SKUA_RAW
+#endif
+#ifndef SKUA_RAW
 #define SKUA_DIRECT
 #endif
 #include "task.h"
@@ -67,7 +72,7 @@ static __always_inline bool names_tasks(struct cgroup *cgroup)
 	       has_controller(cgroup, bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id));
 }
 
-#ifdef SKUA_PERF
+#ifdef SKUA_RAW
 SEC("raw_tp/cgroup_mkdir")
 #else
 SEC("tp_btf/cgroup_mkdir")

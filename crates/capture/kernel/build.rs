@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 25] = [
+const OBJECTS: [(&str, &str, &[&str]); 26] = [
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),
@@ -36,6 +36,7 @@ const OBJECTS: [(&str, &str, &[&str]); 25] = [
     ("socket_cgroup", "socket/cgroup.bpf.c", &[]),
     ("socket_accept", "socket/accept.bpf.c", &[]),
     ("socket_paths", "socket/paths.bpf.c", &[]),
+    ("socket_paths_raw", "socket/paths.bpf.c", &["-DSKUA_RAW"]),
     ("socket_paths_perf", "socket/paths.bpf.c", &["-DSKUA_PERF"]),
     (
         "socket_hash_ring",

@@ -304,7 +304,8 @@ pub(super) fn paths(
     bytes: u32,
 ) -> Result<Attached, KernelError> {
     let object: (_, &[u8]) = match rung {
-        Rung::Btf | Rung::HashRing => ("socket_paths", object!("socket_paths")),
+        Rung::Btf => ("socket_paths", object!("socket_paths")),
+        Rung::HashRing => ("socket_paths_raw", object!("socket_paths_raw")),
         Rung::HashPerf => ("socket_paths_perf", object!("socket_paths_perf")),
     };
     embedded::load(object, &[], config.btf.as_deref(), |open| {

@@ -56,7 +56,7 @@ const PATH_HOOKS: &[Hook] = &[Hook {
     capability: PATHS,
     hook: "tp_btf/cgroup_mkdir",
 }];
-const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
+const PATH_HOOKS_WITHOUT_TASKS: &[Hook] = &[Hook {
     capability: PATHS,
     hook: "raw_tp/cgroup_mkdir",
 }];
@@ -64,8 +64,8 @@ const PATH_HOOKS_WITHOUT_BTF: &[Hook] = &[Hook {
 /// The hooks that report paths of control groups on a rung.
 pub(super) fn path_hooks(rung: Rung) -> &'static [Hook] {
     match rung {
-        Rung::Btf | Rung::HashRing => PATH_HOOKS,
-        Rung::HashPerf => PATH_HOOKS_WITHOUT_BTF,
+        Rung::Btf => PATH_HOOKS,
+        Rung::HashRing | Rung::HashPerf => PATH_HOOKS_WITHOUT_TASKS,
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /* Paths of control groups as they are made: some end before user space can read them. */
-/* SKUA_RAW: the kernel has no bpf_get_current_task_btf (before 5.11), or no types of tracepoints.
- */
+/* SKUA_RAW: without bpf_get_current_task_btf (before 5.11), or without types of tracepoints. */
 #ifdef SKUA_PERF
 #define SKUA_RAW
 #endif

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -49,7 +50,7 @@ ovn: {{northbound: "{northbound}"}}
 api: {{listen: "{address}", socket: "{folder}/skua.sock", users: "{folder}/users"}}
 """
 
-# The kernel of this machine may have no datapath of Open vSwitch: its bridges then switch in user space.
+# Where the kernel has no datapath of Open vSwitch, bridges switch in user space.
 VSCTL = """#!/bin/bash
 words=("$@")
 for ((i = 0; i < $#; i++)); do
@@ -59,6 +60,25 @@ for ((i = 0; i < $#; i++)); do
 done
 exec /usr/bin/ovs-vsctl "${words[@]}"
 """
+
+
+# Module, and arguments of `ip link add`, of each kind of device that tests need.
+DEVICES = {
+    "dummy": ("dummy", "skua0 type dummy"),
+    "gre": ("ip_gre", "skua0 type gre local 127.0.0.1 remote 127.0.0.2"),
+    "vlan": ("8021q", "link lo name skua0 type vlan id 2"),
+}
+
+
+@functools.cache
+def offers(what):
+    """Whether the kernel has devices of a kind, or a datapath of Open vSwitch (`openvswitch`)."""
+    module, device = DEVICES.get(what, (what, ""))
+    quiet = {"check": False, "capture_output": True}
+    subprocess.run(["modprobe", module], **quiet)
+    if not device:
+        return os.path.isdir(f"/sys/module/{module}")
+    return subprocess.run(["unshare", "--net", "ip", "link", "add", *device.split()], **quiet).returncode == 0
 
 
 def isolate():
@@ -162,13 +182,15 @@ class Lab:
         wait(f"the database {name}", lambda: os.path.exists(at))
 
     def start(self):
-        self.script("ovs-vsctl", VSCTL)
+        in_kernel = offers("openvswitch")
+        if not in_kernel:
+            self.script("ovs-vsctl", VSCTL)
         self.script("sudo", '#!/bin/sh\nexec "$@"\n')
         if shutil.which("ovs-vswitchd"):
             at = "/run/openvswitch/db.sock"
             self.database("conf.db", SCHEMA, at)
             call("ovs-vsctl", "--no-wait", "init")
-            self.child("vswitchd.log", "ovs-vswitchd", f"unix:{at}", "--disable-system")
+            self.child("vswitchd.log", "ovs-vswitchd", f"unix:{at}", *([] if in_kernel else ["--disable-system"]))
         northbound = os.path.exists(NORTHBOUND_SCHEMA)
         if northbound:
             self.database("nb.db", NORTHBOUND_SCHEMA, NORTHBOUND)
@@ -187,6 +209,16 @@ class Lab:
 
         wait("Skua", answers)
         relay(str(path))
+        if os.environ.get("SKUA_KERNEL_MATRIX"):
+            self.warm_up()
+
+    def warm_up(self):
+        """In an emulated machine the kernel takes longer to check programs than tests wait for a capture: a capture that
+        comes and goes leaves them loaded."""
+        capture = post("/api/capture", {"GremlinQuery": "G.V().Has('Name', 'lo')"})["UUID"]
+        active = "G.V().Has('Captures.State', 'active').Count()"
+        wait("a capture", lambda: post("/api/topology", {"GremlinQuery": active}) > 0, 10 * PATIENCE)
+        request(f"/api/capture/{capture}", "DELETE")
 
 
 def apart(work):
@@ -216,12 +248,18 @@ def apart(work):
         return json.load(result)
 
 
+def request(path, method, body=None):
+    """The text that Skua answers to a request of this program."""
+    head = {"Content-Type": "application/json"}
+    data = json.dumps(body).encode() if body is not None else None
+    asked = urllib.request.Request("http://%s:%d%s" % (*OPEN, path), data, head, method=method)
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        return answer.read().decode()
+
+
 def post(path, body):
     """What Skua answers to a request of this program."""
-    head = {"Content-Type": "application/json"}
-    request = urllib.request.Request("http://%s:%d%s" % (*OPEN, path), json.dumps(body).encode(), head)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    return json.loads(request(path, "POST", body))
 
 
 def as_client(skydive, lab, *words):

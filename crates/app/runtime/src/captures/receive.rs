@@ -4,9 +4,15 @@ use skua_control::capture::{Capture, CaptureType, NodePoint, PointState};
 use skua_probe::receive::{
     NetflowProbe, PcapSocketConfig, PcapSocketProbe, ReceiverConfig, SflowProbe,
 };
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use crate::captures::{counters::NotedCounters, each::Opened, run::LocalRunner, worker::Part};
+
+/// A stream that begins with an older packet is a file that is replayed, not what is captured elsewhere.
+const OLDEST: Duration = Duration::from_secs(3600);
 
 /// What is received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -72,6 +78,7 @@ impl Receiver {
                 let probe = PcapSocketProbe::start(PcapSocketConfig {
                     table: datagrams(seed).table,
                     scan_interval,
+                    oldest: Some(OLDEST),
                     ..PcapSocketConfig::at(listen)
                 })?;
                 let address = probe.address();

@@ -8,10 +8,11 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use skua_probe::receive::{PcapSocketConfig, PcapSocketProbe, ReceiveCause};
 use skua_testkit::{
     corpus,
-    lab::{Net, root_tests},
+    lab::{Net, root_tests, run},
     named,
 };
 
@@ -68,6 +69,52 @@ fn a_stream_of_any_capture_is_as_its_replay() {
         assert_eq!(received.causes().count(), 0, "{received:?}");
         assert_eq!(collected.account.seen().packets, received.records);
     }
+}
+
+/// As Skydive takes them: what is older than a time is moved to now, with all that is between packets.
+#[test]
+fn an_old_stream_begins_now_where_that_is_wanted() {
+    let folder = Folder::new("pcapsocket-old");
+    let entry = corpus()
+        .find(|entry| entry.name == "tcp_handshake")
+        .unwrap();
+    let capture = entry.capture();
+    let bytes = capture.bytes();
+    let truth = replay(&folder.file(&capture.file_name(), &bytes));
+    // To the second, as records write it.
+    let now = || {
+        run(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S"]))
+            .trim()
+            .to_owned()
+    };
+    for (oldest, moved) in [(3_600, true), (u64::MAX, false)] {
+        let probe = start(|config| config.oldest = Some(Duration::from_secs(oldest)));
+        let begin = now();
+        let mut socket = TcpStream::connect(probe.address()).unwrap();
+        socket.write_all(&bytes).unwrap();
+        drop(socket);
+        let records = collect_streams(probe, 1).records;
+        let starts = texts(&records, "start");
+        if moved {
+            let first = &starts[0][..begin.len()];
+            assert!((&*begin..=&now()).contains(&first), "{starts:?} {begin}");
+        } else {
+            assert_eq!(starts, texts(&truth, "start"));
+        }
+        assert_eq!(texts(&records, "duration"), texts(&truth, "duration"));
+        assert_eq!(sides(&records), sides(&truth));
+    }
+}
+
+/// What records have under a name, in order.
+fn texts(records: &[Value], name: &str) -> Vec<String> {
+    let texts = records.iter().map(|record| match &record[name] {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    let mut texts: Vec<_> = texts.collect();
+    texts.sort_unstable();
+    texts
 }
 
 #[test]

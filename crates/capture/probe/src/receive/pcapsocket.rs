@@ -59,6 +59,9 @@ pub struct PcapSocketConfig {
     pub max_connections: usize,
     /// The head of the capture must have come after this long.
     pub header_timeout: Duration,
+    /// A stream whose first packet is older than this is counted as if that came now, and the others as long after it
+    /// as they were; none: packets have the times in the stream.
+    pub oldest: Option<Duration>,
 }
 
 impl PcapSocketConfig {
@@ -72,6 +75,7 @@ impl PcapSocketConfig {
             scan_interval: Duration::from_secs(10),
             max_connections: 8,
             header_timeout: Duration::from_secs(10),
+            oldest: None,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     os::fd::OwnedFd,
     rc::Rc,
     sync::{Arc, Mutex, MutexGuard},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use skua_file::{CaptureFile, FileError, Packets};
@@ -20,7 +20,7 @@ use super::{Shared, lock, source::Source};
 use crate::{
     Selection,
     receive::{ReceiveCause, Received},
-    userspace::ageing,
+    userspace::{ageing, unix_ns},
 };
 
 /// Packets that are counted under one lock.
@@ -39,6 +39,10 @@ pub(super) struct Stream {
     /// Names of its interfaces, empty where they have none.
     pub(super) interfaces: Vec<Box<str>>,
     pub(super) ended: bool,
+    /// What is older when the stream begins is moved to now.
+    oldest: Option<Duration>,
+    /// By how much packets are moved, ns; none before the first one.
+    later_ns: Option<u64>,
     /// Number of entries at which to request a drain; none: it was requested.
     wake_at: Option<u64>,
     most: u32,
@@ -80,6 +84,8 @@ impl Connection {
                 heard: now,
                 interfaces: Vec::new(),
                 ended: false,
+                oldest: shared.config.oldest,
+                later_ns: None,
                 wake_at: Some(u64::from(most).div_ceil(2)),
                 most,
             }),
@@ -141,14 +147,26 @@ impl Stream {
         drained
     }
 
+    /// When a packet came, as it is counted.
+    fn time_of(&mut self, timestamp_ns: u64) -> u64 {
+        let oldest = self.oldest;
+        let later = *self.later_ns.get_or_insert_with(|| {
+            let age = unix_ns().saturating_sub(timestamp_ns);
+            let old = oldest.is_some_and(|oldest| u128::from(age) > oldest.as_nanos());
+            if old { age } else { 0 }
+        });
+        timestamp_ns.saturating_add(later)
+    }
+
     /// Counts packets.
     fn count(&mut self, number: u16, selection: &mut Selection, packets: Packets<'_>) {
-        let Self { flows, .. } = self;
         let mut batch = Batch::default();
         for packet in packets {
+            let now_ns = self.time_of(packet.timestamp_ns);
+            let flows = &mut self.flows;
             self.packets += 1;
-            if packet.timestamp_ns > self.clock_ns {
-                self.clock_ns = packet.timestamp_ns;
+            if now_ns > self.clock_ns {
+                self.clock_ns = now_ns;
                 self.clock_at = self.heard;
             }
             let frame = Frame {
@@ -169,7 +187,7 @@ impl Stream {
                     Captured {
                         point,
                         frame,
-                        now_ns: packet.timestamp_ns,
+                        now_ns,
                     },
                 ),
                 Ok(Some(cause)) => flows.leave_out(point, &frame, cause),
@@ -177,7 +195,7 @@ impl Stream {
                 Err(_) => flows.leave_out(point, &frame, Cause::NoDecode),
             }
         }
-        batch.flush(flows);
+        batch.flush(&mut self.flows);
     }
 }
 

@@ -289,7 +289,11 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
 /// Columns of the list: a row for each node of a capture.
 const COLUMNS: &[Column] = &[
     column("CAPTURE", 0, |r| output::text(&r["UUID"])),
-    column("TYPE", 1, |r| output::text(&r["Type"])),
+    // Without a type, each node has that of its kind.
+    column("TYPE", 1, |r| match &r["Type"] {
+        Value::Null => "auto".to_owned(),
+        kind => output::text(kind),
+    }),
     column("HOST", 1, |r| output::text(&r["Host"])),
     column("NODE", 0, |r| output::text(&r["Node"])),
     column("STATE", 0, |r| output::text(&r["State"])),

@@ -23,6 +23,8 @@ ADDRESS = "127.0.0.1:8082"
 OPEN = ("127.0.0.1", 64500)
 USER, PASSWORD = "skydive", "of the lab"
 PATIENCE = 60
+# In a machine of tests/kernels everything takes longer.
+EMULATED = bool(os.environ.get("SKUA_KERNEL_MATRIX"))
 CLONE_NEWNS, CLONE_NEWNET = 0x0002_0000, 0x4000_0000
 PR_SET_PDEATHSIG = 1
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -62,11 +64,11 @@ exec /usr/bin/ovs-vsctl "${words[@]}"
 """
 
 
-# Module, and arguments of `ip link add`, of each kind of device that tests need.
+# Module, and how to make one, of each kind of device that tests need.
 DEVICES = {
-    "dummy": ("dummy", "skua0 type dummy"),
-    "gre": ("ip_gre", "skua0 type gre local 127.0.0.1 remote 127.0.0.2"),
-    "vlan": ("8021q", "link lo name skua0 type vlan id 2"),
+    "dummy": ("dummy", "ip link add skua0 type dummy"),
+    "gre": ("ip_gre", "ip link add skua0 type gre local 127.0.0.1 remote 127.0.0.2"),
+    "vlan": ("8021q", "ip link add skua0 type veth && ip link add link skua0 name skua1 type vlan id 2"),
 }
 
 
@@ -78,7 +80,7 @@ def offers(what):
     subprocess.run(["modprobe", module], **quiet)
     if not device:
         return os.path.isdir(f"/sys/module/{module}")
-    return subprocess.run(["unshare", "--net", "ip", "link", "add", *device.split()], **quiet).returncode == 0
+    return subprocess.run(["unshare", "--net", "sh", "-c", device], **quiet).returncode == 0
 
 
 def isolate():
@@ -209,7 +211,7 @@ class Lab:
 
         wait("Skua", answers)
         relay(str(path))
-        if os.environ.get("SKUA_KERNEL_MATRIX"):
+        if EMULATED:
             self.warm_up()
 
     def warm_up(self):

@@ -16,7 +16,7 @@ CANNOT, FAILS = "cannot run here", "fails"
 # Of tests that run where the kernel has something, followed by its name (lab.offers).
 NEEDS = "needs "
 # Longest time of a test: 30 tries of a second each for several checks.
-LONGEST = 300
+LONGEST = 900 if labs.EMULATED else 300
 # Workflows that Skydive has within it: here they are given to Skua as files.
 WORKFLOWS = "statics/workflows"
 

@@ -334,6 +334,35 @@ fn workflows_use_the_api() {
     assert_eq!(running.post("workflow/Sum/call", &json!({})).status, 404);
 }
 
+#[test]
+fn the_workflow_of_the_documentation_answers() {
+    let page = include_str!("../../../../../docs/skydive.md");
+    let (_, rest) = page.split_once("Source: |\n").unwrap();
+    let (source, _) = rest.split_once("```").unwrap();
+    let running = Running::plain();
+    for (id, host, state) in [
+        ("n", "here", "UP"),
+        ("o", "there", "UP"),
+        ("p", "here", "DOWN"),
+    ] {
+        let metadata = Map::from([("Name", id.into()), ("State", state.into())]);
+        drop(
+            running
+                .graph
+                .write()
+                .add_node(Node::new(id, host, metadata), 1)
+                .unwrap(),
+        );
+    }
+    running.created("workflow", &json!({"Name": "Interfaces", "Source": source}));
+    let reply = running.post("workflow/Interfaces/call", &json!({"Params": ["here"]}));
+    assert_eq!(
+        (reply.status, reply.json()),
+        (200, json!(["n"])),
+        "{reply:?}"
+    );
+}
+
 /// A file of 2015: a connection that FIN ends, one that RST ends, one that goes on, and a datagram.
 fn file_of_2015() -> Vec<u8> {
     const BEGIN: u64 = 1_441_000_000_000_000_000;

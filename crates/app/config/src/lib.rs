@@ -375,6 +375,9 @@ section! {
         /// ACLs have the counters of their OpenFlow rules, as far as these are in the graph (ovs.openflow.enabled); reads
         /// all logical flows of the southbound database
         hits: bool = false;
+        /// the rows of the databases are nodes; false on agents that read them only for ACLs(), since OVN is in the graph
+        /// of an analyzer once
+        nodes: bool = true;
         /// how often interfaces and rules in the graph are looked at
         #[serde(with = "crate::time")]
         interval: Duration = Duration::from_secs(10);
@@ -396,6 +399,7 @@ impl Ovn {
             southbound: target(&self.southbound, "ovn.southbound")?,
             host: host.to_owned(),
             hits: self.hits,
+            nodes: self.nodes,
             interval: self.interval,
             control: None,
         };

@@ -128,6 +128,7 @@ impl Ovn {
             southbound: Some(self.target()),
             host: HOST.to_owned(),
             hits: true,
+            nodes: true,
             interval: Duration::from_millis(300),
             control: Some(ControlSocket::File(self.ovs.path("switch.ctl"))),
         }
@@ -560,9 +561,9 @@ fn a_flow_has_the_acls_that_decided_about_it() {
                 .and_then(|mut asking| asking.about(conversation))
         })
     };
-    let of_p1 = talk(17, [1, 2], [4000, 9]);
+    let of_q1 = talk(17, [1, 2], [4000, 9]);
     wait_until("what the rules say", || {
-        let found = about(&of_p1).unwrap_or_default();
+        let found = about(&of_q1).unwrap_or_default();
         short(&found).len() == 3 && key(&found, 0, "Verdict") != "unknown"
     });
 
@@ -593,7 +594,7 @@ fn a_flow_has_the_acls_that_decided_about_it() {
     let answers = [
         (
             "an ACL at each end",
-            of_p1.clone(),
+            of_q1.clone(),
             &[
                 "AB allow one true rules",
                 "AB allow four true rules",
@@ -639,7 +640,7 @@ fn a_flow_has_the_acls_that_decided_about_it() {
         let found = about(&conversation).unwrap();
         assert_eq!(short(&found), wanted, "{what}: {found:?}");
     }
-    let found = about(&of_p1).unwrap();
+    let found = about(&of_q1).unwrap();
     let shown = |at: usize| {
         [
             "Match",
@@ -689,7 +690,7 @@ fn a_flow_has_the_acls_that_decided_about_it() {
     assert_eq!(short(&found)[0], "AB allow one true rules", "{found:?}");
 
     // Other protocols and addresses.
-    let mut six = of_p1.clone();
+    let mut six = of_q1.clone();
     six.addresses = ["fd00::1", "fd00::2"].map(|text| text.parse().unwrap());
     let found = about(&six).unwrap();
     assert_eq!(short(&found)[0], "AB allow one true rules", "{found:?}");
@@ -734,6 +735,23 @@ fn a_flow_has_the_acls_that_decided_about_it() {
             ]
     });
 
+    // A host of a fleet need not have the nodes of OVN.
+    let other: SharedGraph = Graph::new(Config::default()).into();
+    let _watched_too = ovn.watch(&other);
+    let alone = OvnConfig {
+        nodes: false,
+        ..ovn.config()
+    };
+    let alone = OvnTopology::start(alone, other.clone()).unwrap();
+    let of_alone = alone.acls().unwrap();
+    wait_until("ACLs without nodes", || {
+        let found = of_alone.begin().and_then(|mut asking| asking.about(&of_q1));
+        short(&found.unwrap_or_default())
+            .first()
+            .is_some_and(|first| first == "AB allow one true rules")
+    });
+    assert!(of_type(&other, "ACL").is_empty() && of_type(&other, "Chassis").is_empty());
+
     // More than a few are refused, and a switch that has gone is said so.
     let mut asking = finder.begin().unwrap();
     let stranger = talk(17, [8, 9], [1, 1]);
@@ -744,7 +762,7 @@ fn a_flow_has_the_acls_that_decided_about_it() {
     assert!(error.contains("at most 16 flows"), "{error}");
     std::fs::remove_file(ovn.ovs.path("switch.ctl")).unwrap();
     wait_until("an error", || {
-        let error = about(&of_p1)
+        let error = about(&of_q1)
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default();

@@ -9,7 +9,7 @@ use super::{
     said::{Connection, Trace},
 };
 use crate::{ControlSocket, Error};
-use skua_topology::{Direction, Graph, Map, Node, SharedGraph, Value};
+use skua_topology::{Direction, Graph, Lookup, Map, Node, SharedGraph, Value};
 use std::{
     collections::HashMap,
     fmt::Write,
@@ -100,6 +100,8 @@ type Connections = Arc<[Connection]>;
 pub struct Asking<'a> {
     finder: &'a AclFinder,
     index: Arc<Index>,
+    /// By the logical port that they are at.
+    interfaces: HashMap<Box<str>, Vec<Arc<Node>>>,
     zones: HashMap<i64, Connections>,
     asked: usize,
 }
@@ -130,6 +132,7 @@ impl AclFinder {
             )
         })?;
         Ok(Asking {
+            interfaces: interfaces(&self.graph.read()),
             finder: self,
             index,
             zones: HashMap::new(),
@@ -376,6 +379,11 @@ impl Asking<'_> {
         }
     }
 
+    /// The interfaces that a logical port is at.
+    fn interfaces_of(&self, port: &Port) -> &[Arc<Node>] {
+        self.interfaces.get(&port.name).map_or(&[], Vec::as_slice)
+    }
+
     /// Where a side's packets enter the switch of this host.
     fn place<'i>(
         &self,
@@ -395,15 +403,15 @@ impl Asking<'_> {
             // Ports whose addresses OVN does not know.
             let silent = index.ports.iter();
             let silent = silent.filter(|port| port.macs.is_empty() && port.addresses.is_empty());
-            let has = |node: &Node| mac.is_some_and(|mac| has_mac(node, mac));
+            let has = |node: &Arc<Node>| mac.is_some_and(|mac| has_mac(node, mac));
             ports = silent
-                .filter(|port| interfaces(&graph, port).iter().any(|node| has(node)))
+                .filter(|port| self.interfaces_of(port).iter().any(has))
                 .collect();
         }
         let mut found = Vec::new();
         let mut elsewhere = None;
         for port in &ports {
-            for node in interfaces(&graph, port) {
+            for node in self.interfaces_of(port) {
                 match *node.host == *self.finder.host {
                     true => found.push((*port, node)),
                     false => elsewhere = Some(node.host.clone()),
@@ -413,7 +421,7 @@ impl Asking<'_> {
         let many = found.len() > 1;
         match (found.pop(), elsewhere) {
             (Some(_), _) if many => Err(format!("several ports of OVN have the address {address}")),
-            (Some((port, node)), _) => enter(&graph, port, &node),
+            (Some((port, node)), _) => enter(&graph, port, node),
             (None, Some(host)) => Err(format!(
                 "{address} is at the switch of host {host}: ask there"
             )),
@@ -427,12 +435,19 @@ impl Asking<'_> {
     }
 }
 
-/// The interfaces that a logical port is at.
-fn interfaces(graph: &Graph, port: &Port) -> Vec<Arc<Node>> {
-    parents(graph, &port.node, "mapping")
-        .into_iter()
-        .filter(|node| number(node, "OfPort").is_some_and(|number| number > 0))
-        .collect()
+/// The interfaces of switches that say which logical port they are at.
+fn interfaces(graph: &Graph) -> HashMap<Box<str>, Vec<Arc<Node>>> {
+    let mut found: HashMap<Box<str>, Vec<Arc<Node>>> = HashMap::new();
+    let _ = graph.scan_nodes(graph.now(), Lookup::All, 0, usize::MAX, &mut |node, _| {
+        let there = number(node, "OfPort").is_some_and(|number| number > 0);
+        let port = node.metadata.get("ExtID").and_then(Value::as_map);
+        let port = port.and_then(|ids| ids.get("iface-id")?.as_str());
+        if let (true, Some(port)) = (there, port) {
+            found.entry(port.into()).or_default().push(node.clone());
+        }
+        ControlFlow::Continue(())
+    });
+    found
 }
 
 fn parents(graph: &Graph, of: &str, relation: &str) -> Vec<Arc<Node>> {

@@ -27,8 +27,6 @@ pub(super) struct Acl {
 /// A logical port that a machine is at.
 pub(super) struct Port {
     pub name: Box<str>,
-    /// Its node.
-    pub node: Arc<str>,
     pub macs: Vec<Mac>,
     pub addresses: Vec<IpAddr>,
     /// MACs of routers at its switch.
@@ -126,23 +124,19 @@ impl Index {
         switch: Uuid,
         row: &Row,
     ) {
-        let ports = || {
-            row.uuids("ports")
-                .filter_map(|id| Some((id, north.row(PORT, id)?)))
-        };
-        let gateways = ports().filter_map(|(_, port)| {
+        let ports = || row.uuids("ports").filter_map(|id| north.row(PORT, id));
+        let gateways = ports().filter_map(|port| {
             let name = port.text_at("options", "router-port")?;
             routers.get(name).copied()
         });
         let gateways: Arc<[Mac]> = gateways.collect();
-        for (id, port) in ports() {
+        for port in ports() {
             // Those of routers, gateways and other networks are no machine's.
             if port.text("type").is_some_and(|kind| !kind.is_empty()) {
                 continue;
             }
             let mut known = Port {
                 name: port.text("name").unwrap_or_default().into(),
-                node: tid(&["ovn", PORT, &id.to_string()]),
                 macs: Vec::new(),
                 addresses: Vec::new(),
                 gateways: gateways.clone(),

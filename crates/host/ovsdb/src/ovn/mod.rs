@@ -34,6 +34,8 @@ pub struct OvnConfig {
     /// Whether ACLs get the counters of OpenFlow rules in the graph. The southbound database's logical flows are
     /// read for that, which are many.
     pub hits: bool,
+    /// Whether the rows are nodes; else only [`OvnTopology::acls`] uses them.
+    pub nodes: bool,
     /// How often interfaces and rules in the graph are looked at.
     pub interval: Duration,
     /// Where the switch of this host says which ACLs decide about a flow; none: there is no switch.
@@ -225,7 +227,7 @@ impl Worker {
                 self.applied.want(&state.rows, &self.config);
             }
             drop(state);
-            if all {
+            if all && self.config.nodes {
                 self.applied.write();
             }
             due = begun + self.config.interval;

@@ -187,7 +187,8 @@ impl Injection {
         let source = &job.source;
         let (sender, answers) = source.enter(|| {
             let answers = Witness::open(source, Directions::Received, &expression)?;
-            Ok((PacketSender::open(source.ifindex, &source.name)?, answers))
+            let sender = PacketSender::open(source.ifindex, &source.name)?;
+            Ok((sender.at_network_layer(!source.ethernet), answers))
         })?;
         let shared = Arc::new(Shared::default());
         {

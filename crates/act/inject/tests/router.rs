@@ -5,7 +5,7 @@
 mod support;
 
 use skua_inject::{
-    Frames, InjectError, Injection, Kind, Mode, Outcome, Payload, Point, State, find_mac,
+    Addresses, Frames, InjectError, Injection, Kind, Mode, Outcome, Payload, Point, State, find_mac,
 };
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 use support::{A_MAC, Dumped, Lab, ROUTER_MAC, capture, carry_out, ip, made, point};
@@ -104,6 +104,46 @@ fn the_kernel_at_the_other_end_answers() {
         assert_eq!(status.resets, 0, "{kind}: {status:?}");
     }
     drop(listeners);
+}
+
+/// Nothing but the sender says there which protocol a packet is of.
+#[test]
+fn packets_of_a_tunnel_without_a_link_layer_are_answered() {
+    let lab = Lab::new();
+    for (net, own, other) in [
+        (&lab.a, "10.81.1.2", "10.81.2.2"),
+        (&lab.b, "10.81.2.2", "10.81.1.2"),
+    ] {
+        let line = format!("ip tunnel add t0 mode gre local {own} remote {other} ttl 64");
+        let made = net.command("sh").args(["-c", &line]).output().unwrap();
+        if !made.status.success() {
+            return skua_testkit::untested(
+                "gre",
+                "injection into a GRE tunnel: no such device here",
+            );
+        }
+        let last = if own == "10.81.1.2" { 1 } else { 2 };
+        net.ip(&format!("addr add 10.82.0.{last}/24 dev t0"));
+        net.ip(&format!("addr add fd82::{last}/64 dev t0 nodad"));
+        net.ip("link set t0 up");
+    }
+    for (kind, from, to) in [
+        (Kind::Icmp4, "10.82.0.1", "10.82.0.2"),
+        (Kind::Icmp6, "fd82::1", "fd82::2"),
+    ] {
+        let mut template = lab.template(kind);
+        template.addresses = Addresses {
+            macs: None,
+            from: from.parse().unwrap(),
+            to: to.parse().unwrap(),
+        };
+        let mut job = lab.job(kind);
+        (job.source, job.destination) = (point(&lab.a, "t0"), Some(point(&lab.b, "t0")));
+        job.frames = made(template, Mode::Unique);
+        let status = carry_out(job);
+        assert_eq!(status.outcome(), Outcome::Answered, "{kind}: {status:?}");
+        assert_eq!(status.answered, 3);
+    }
 }
 
 #[test]

@@ -12,6 +12,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct PacketSender {
     socket: OwnedFd,
+    index: i32,
+    network_layer: bool,
+}
+
+/// The protocol of a packet that begins with its IP header, ETH_P_IP or ETH_P_IPV6; 0: none.
+fn protocol(packet: &[u8]) -> u16 {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => 0x0800,
+        Some(6) => 0x86dd,
+        _ => 0,
+    }
 }
 
 impl PacketSender {
@@ -36,12 +47,26 @@ impl PacketSender {
         sys::bind(&socket, index, 0).map_err(failed("binding to the interface"))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))
             .map_err(|error| failed("setting a timeout")(error.into()))?;
-        Ok(Self { socket })
+        Ok(Self {
+            socket,
+            index,
+            network_layer: false,
+        })
+    }
+
+    /// Its packets begin at the network layer. The kernel reads the protocol of others in their link-layer header; here
+    /// not every driver finds it (GRE does not, and sends packets of no protocol).
+    pub fn at_network_layer(mut self, so: bool) -> Self {
+        self.network_layer = so;
+        self
     }
 
     /// Sends a frame as it is, from the link layer on (from the network layer on interfaces without
     /// link header). That it was taken says nothing about what happens to it.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        if self.network_layer {
+            return sys::send_as(&self.socket, self.index, protocol(frame), frame);
+        }
         send(&self.socket, frame, SendFlags::NOSIGNAL)?;
         Ok(())
     }

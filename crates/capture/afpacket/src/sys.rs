@@ -130,6 +130,31 @@ pub(crate) fn bind(socket: &OwnedFd, ifindex: i32, protocol: u16) -> io::Result<
     check(result)
 }
 
+/// Sends a packet on an interface, as one of a protocol (ETH_P_…).
+pub(crate) fn send_as(
+    socket: &OwnedFd,
+    ifindex: i32,
+    protocol: u16,
+    packet: &[u8],
+) -> io::Result<()> {
+    let mut address = empty_address();
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex;
+    // SAFETY: the kernel reads `packet.len()` bytes there, and one initialized sockaddr_ll of the given length.
+    let result = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            libc::MSG_NOSIGNAL,
+            ptr::from_ref(&address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    Ok(())
+}
+
 /// Index of the interface that the socket is bound to; -1 once that was removed.
 pub(crate) fn bound_ifindex(socket: &OwnedFd) -> io::Result<i32> {
     let mut address = empty_address();

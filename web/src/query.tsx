@@ -42,18 +42,19 @@ const STEPS: [string, string][] = [
   ["RawPackets()", "packets that were kept"],
   ["BPF(\"tcp port 80\")", "packets that match"],
   ["Sockets()", "sockets with their processes"],
+  ["ACLs()", "ACLs of OVN that let flows pass, or not"],
   ["Group()", "by a key"],
   ["NextHop(\"8.8.8.8\")", "where routes lead"],
 ];
 const KEYS: [string, string][] = [
-  "Name", "Type", "State", "Host", "IPV4", "IPV6", "MAC", "MTU", "IfIndex", "Driver", "TID", "Captures.State", "Speed",
+  "Name", "Type", "State", "@Host", "Host", "IPV4", "IPV6", "MAC", "MTU", "IfIndex", "Driver", "TID", "Captures.State", "Speed",
   "Network", "Network.A", "Network.B", "Transport", "Transport.B", "LayersPath", "Application", "CommunityID", "TrackingID",
   "Metric.ABBytes", "Metric.BABytes", "Metric.ABPackets", "LastUpdateMetric.ABBytes", "FinishType", "Process", "Container",
   "RelationType", "Start", "Last", "TCPMetric.State",
 ].map((key) => [key, "key"]);
 const EXAMPLES = [
   'G.V().Has("Type", "bridge").Out()',
-  'G.V().Has("State", "DOWN").ValueMap("Name", "Host", "Type")',
+  'G.V().Has("State", "DOWN").ValueMap("Name", "@Host", "Type")',
   'G.Flows().Sort(DESC, "Metric.ABBytes").Limit(20)',
   'G.V().Has("Type", "host").Metrics()',
 ];

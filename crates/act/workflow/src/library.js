@@ -30,7 +30,8 @@
   predicates.Metadata = (...parameters) => new Predicate("Metadata", parameters);
 
   // Answers to these steps are a list with one object.
-  const OBJECTS = ["G", "At", "Context", "SubGraph", "Subgraph", "Metrics", "Aggregates", "RawPackets", "BPF", "Sockets", "Group", "MoreThan"];
+  const OBJECTS = ["G", "At", "Context", "SubGraph", "Subgraph", "Metrics", "Aggregates", "RawPackets", "BPF", "Sockets", "Path", "ACLs", "NextHop",
+    "Group", "MoreThan"];
   // These keep the kind of what they follow.
   const KEEPING = ["Has", "HasEither", "HasKey", "HasNot", "Dedup", "Sort", "Limit", "Range"];
 

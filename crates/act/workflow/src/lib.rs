@@ -166,6 +166,7 @@ impl Watch {
             None if text.contains("out of memory") => {
                 WorkflowError::Limit("it took too much memory")
             }
+            None if text == NULL => WorkflowError::Limit("it took too much memory, or threw null"),
             None => WorkflowError::Script(text),
         })
     }
@@ -181,6 +182,9 @@ fn engine(limits: &Limits, watch: &Watch) -> Result<(Runtime, Context), Workflow
     let context = Context::full(&runtime).map_err(failed)?;
     Ok((runtime, context))
 }
+
+/// What QuickJS throws when there is not even memory for an error, but scripts may, too.
+const NULL: &str = "null was thrown";
 
 /// What a script has thrown, in one line, with the line of the source.
 fn said(error: &CaughtError<'_>) -> String {
@@ -207,6 +211,7 @@ fn said(error: &CaughtError<'_>) -> String {
         CaughtError::Value(value) => match value.as_string().and_then(|text| text.to_string().ok())
         {
             Some(text) => format!("thrown: {text}"),
+            None if value.is_null() => NULL.to_owned(),
             None => "a value that is no error was thrown".to_owned(),
         },
         CaughtError::Error(error) => error.to_string(),

@@ -173,12 +173,20 @@ fn scripts_cannot_go_on_for_ever_or_grow() {
         ),
         "the workflow was ended: it took too much processor time"
     );
+    // Pieces of several sizes: with some, there is no memory left for an error, either.
+    for size in [10, 100, 1_000, 5_000] {
+        let source = format!(
+            "function f() {{ var a = []; while (true) a.push('x'.repeat({size}) + a.length) }}"
+        );
+        let fault = fault(&source, &limits);
+        assert!(
+            fault.starts_with("the workflow was ended: it took too much memory"),
+            "{size}: {fault}"
+        );
+    }
     assert_eq!(
-        fault(
-            "function f() { var a = []; while (true) a.push('x'.repeat(1000) + a.length) }",
-            &limits
-        ),
-        "the workflow was ended: it took too much memory"
+        fault("function f() { throw {} }", &limits),
+        "a value that is no error was thrown"
     );
     assert!(fault("function f() { return f() }", &limits).contains("stack"));
     let short = Limits {

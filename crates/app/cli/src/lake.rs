@@ -13,7 +13,7 @@ use skua_lake::{Lake, Location, Tidied, now_us};
 use skua_output as output;
 use skua_output::{Column, OutputFormat, bytes, count, text};
 
-use crate::arguments::FlowsArguments;
+use crate::{arguments::FlowsArguments, empty};
 
 /// `skua flows --since`.
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
@@ -40,16 +40,19 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         true => None,
         false => configured(lake, arguments.capture.config.as_deref())?,
     };
-    let (lines, damaged) = match here {
-        Some(location) => {
-            let answer = Lake::open(&location)?.ask(&question)?;
-            (written(&answer, csv)?, damaged(&answer))
-        }
-        None => {
-            let client = Client::connect(&arguments.analyzer)?.context(NO_LAKE)?;
-            client.with_header("/api/flows", &parameters(&asked, csv), DAMAGED)?
-        }
+    let answer = |asked: &Asked| -> anyhow::Result<_> {
+        Ok(match &here {
+            Some(location) => {
+                let answer = Lake::open(location)?.ask(&asked.question()?)?;
+                (written(&answer, csv)?, damaged(&answer))
+            }
+            None => {
+                let client = Client::connect(&arguments.analyzer)?.context(NO_LAKE)?;
+                client.with_header("/api/flows", &parameters(asked, csv), DAMAGED)?
+            }
+        })
     };
+    let (lines, damaged) = answer(&asked)?;
     let names: Vec<&str> = question.by.iter().map(|field| field.name()).collect();
     let mut out = std::io::stdout().lock();
     match arguments.print.output {
@@ -60,7 +63,23 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     if let Some(damaged) = damaged {
         eprintln!("skua: not in these sums: {damaged}");
     }
-    Ok(())
+    let said = empty::Asked {
+        records: "conversations",
+        filter: asked.filter.as_deref(),
+        conditions: &asked.conditions,
+        options: Vec::new(),
+        none: "the lake has no conversation of that time",
+    };
+    let any = || {
+        let all = Asked {
+            filter: None,
+            conditions: Vec::new(),
+            top: Some(1),
+            ..asked.clone()
+        };
+        Ok(!answer(&all)?.0.is_empty())
+    };
+    empty::explain(arguments.print.output, &lines, &said, any)
 }
 
 fn parameters(asked: &Asked, csv: bool) -> Vec<(&'static str, String)> {

@@ -1,6 +1,6 @@
 //! `skua links`: what conversations lose between two points that both have counted them, summed up by link.
 
-use std::{collections::HashMap, io::Write as _};
+use std::{collections::HashMap, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -156,6 +156,9 @@ fn links(paths: &Value) -> Links {
     found
 }
 
+/// From one reading of the counters to the next.
+const BETWEEN: Duration = Duration::from_millis(500);
+
 /// `skua links`.
 pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     if arguments.output == OutputFormat::Csv {
@@ -171,6 +174,10 @@ pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     query += &format!(".Sort(DESC, \"Last\").Limit({RECORDS}).Path()");
     let client = Client::connect_or_fail(&arguments.analyzer)?;
     let body = json!({"GremlinQuery": query, "Explain": false});
+    // The counters are read when somebody asks: what was counted between two readings may be under way.
+    let read = json!({"GremlinQuery": "G.Flows().Limit(1)", "Explain": false});
+    client.ask("/api/topology", Format::Json.media_type(), &read)?;
+    std::thread::sleep(BETWEEN);
     let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
     let answer: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
     let mut found: Vec<_> = links(&answer).into_iter().collect();
@@ -190,7 +197,15 @@ pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     });
     found.truncate(arguments.limit.unwrap_or(usize::MAX));
     if found.is_empty() && arguments.output == OutputFormat::Table {
-        println!("no conversation was counted at two interfaces");
+        let narrowed = arguments.address.is_some() || arguments.port.is_some();
+        eprintln!(
+            "skua: no conversation {}was counted at two interfaces since both are watched",
+            if narrowed {
+                "with this address and port "
+            } else {
+                ""
+            }
+        );
         return Ok(());
     }
     let mut lines = Vec::new();

@@ -20,7 +20,7 @@ use skua_watch::{
     summary,
 };
 
-use crate::{arguments::ReplayArguments, compressed};
+use crate::{arguments::ReplayArguments, compressed, empty};
 
 /// Replays of a file give the same identifiers.
 const TABLE_SEED: u64 = 1;
@@ -114,6 +114,15 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         arguments.print.output == OutputFormat::Csv,
     );
     Printer::of_flows(arguments.print.output).finish(&lines)?;
+    let said = empty::Asked {
+        records: "conversations",
+        filter: None,
+        conditions: &arguments.conditions,
+        options: Vec::new(),
+        none: "no packet of the file is in a conversation",
+    };
+    let any = || Ok(shared.read().store.summary().flows > 0);
+    empty::explain(arguments.print.output, &lines, &said, any)?;
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
         summary::print(format, &shared.read());

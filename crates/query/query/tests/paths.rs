@@ -45,7 +45,9 @@ fn lost(seen: &[Seen]) -> Vec<Option<[i64; 2]>> {
             "Network": {"A": "10.0.0.1", "B": "10.0.0.2"},
             "Transport": {"Protocol": if seen.tcp { "TCP" } else { "UDP" }, "A": 40_000, "B": 80},
             "Metric": {"ABPackets": seen.packets[0], "BAPackets": seen.packets[1]},
-            "LastUpdateMetric": {"ABPackets": seen.lately[0], "BAPackets": seen.lately[1]},
+            "LastUpdateMetric": {
+                "ABPackets": seen.lately[0], "BAPackets": seen.lately[1], "Start": at(seen.last + 1_000), "Last": at(seen.last),
+            },
         });
         if let Some(since) = seen.since {
             flow["PlaceSinceNs"] = json!(at(since) * 1_000_000);

@@ -20,8 +20,12 @@ const AT_ONCE: i64 = 1_000_000_000;
 /// Records between the same ports belong to one connection if they are no further apart than this, in ns: a place that did
 /// not get the end of a refused connection has one record of two tries, and others have two.
 const NEXT: i64 = 2_000_000_000;
-/// When the last packet was seen so long ago, in ns, all places have it and have been read since.
+/// When the last packet was seen so long ago, in ns, all places of a host have it and have been read since.
 const SETTLED: i64 = 3_000_000_000;
+/// The same where the places are of several hosts, whose agents report each at its own time.
+const SETTLED_ELSEWHERE: i64 = 30_000_000_000;
+/// For how long packets may be under way, in ms.
+const UNDER_WAY: i64 = 500;
 /// Records of what has ended so long ago, in ns, may not be there any more.
 const KEPT: i64 = 590_000_000_000;
 
@@ -67,7 +71,7 @@ fn now() -> i64 {
 }
 
 impl<'a> Hop<'a> {
-    fn of(flow: &'a Flow, now: i64) -> Self {
+    fn of(flow: &'a Flow) -> Self {
         let start = flow.get("StartNs").and_then(|value| value.as_int());
         let count = |way: &str| {
             [
@@ -76,11 +80,10 @@ impl<'a> Hop<'a> {
             ]
         };
         let last = int(flow, "Last").saturating_mul(1_000_000);
-        let settled = last < now - SETTLED;
-        let lately = |way: &str| match settled {
-            true => 0,
-            false => int(flow, &format!("LastUpdateMetric.{way}Packets")),
-        };
+        let read = |key: &str| int(flow, &format!("LastUpdateMetric.{key}"));
+        // Readings follow one another quickly while others ask.
+        let readings = UNDER_WAY / (read("Last") - read("Start")).clamp(10, UNDER_WAY);
+        let lately = |way| read(way).saturating_mul(readings);
         Self {
             flow,
             node: text(&**flow, "NodeTID").unwrap_or_default(),
@@ -94,7 +97,14 @@ impl<'a> Hop<'a> {
                 .count(),
             ab: count("AB"),
             ba: count("BA"),
-            under_way: [lately("AB"), lately("BA")],
+            under_way: ["ABPackets", "BAPackets"].map(lately),
+        }
+    }
+
+    /// Ends what may be under way long after the last packet.
+    fn settle(&mut self, before: i64) {
+        if self.last < before {
+            self.under_way = [0; 2];
         }
     }
 
@@ -198,11 +208,15 @@ impl Run<'_> {
         let now = now();
         let keyed = flows.iter().filter_map(|flow| {
             let id = text(&**flow, "TrackingID")?;
-            Some((id, Hop::of(flow, now)))
+            Some((id, Hop::of(flow)))
         });
         let mut all = Vec::new();
         for (id, hops) in by_id(keyed) {
-            for hops in connections(hops) {
+            for mut hops in connections(hops) {
+                let host = |hop: &Hop<'_>| text(&**hop.flow, "Host");
+                let one = hops.windows(2).all(|pair| host(&pair[0]) == host(&pair[1]));
+                let settled = if one { SETTLED } else { SETTLED_ELSEWHERE };
+                hops.iter_mut().for_each(|hop| hop.settle(now - settled));
                 for (place, hop) in hops.iter().enumerate() {
                     if self.budget.hold(all.len()).is_break() {
                         self.budget.check()?;

@@ -41,7 +41,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     // Before anything is captured.
     let filter = filter::understand(arguments.capture.filter.as_deref().unwrap_or_default())?;
     filter::flow_filter(None, &arguments.conditions())?;
-    by(arguments)?;
+    printer(arguments)?;
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
     if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
         if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
@@ -86,10 +86,11 @@ fn view(arguments: &FlowsArguments) -> View {
 }
 
 fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
-    Ok(match by(arguments)? {
+    match by(arguments)? {
         None => Printer::of_flows(arguments.print.output),
         Some(by) => groups::printer(by, arguments.print.output),
-    })
+    }
+    .with_columns(&arguments.columns)
 }
 
 /// What may have left conversations out.

@@ -23,6 +23,9 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
             "--since queries the lake: it cannot be combined with --interface, --duration, --follow or --active"
         );
     }
+    if !arguments.columns.is_empty() {
+        bail!("with --since, --by says what the columns are: leave out --columns");
+    }
     let asked = Asked {
         since: arguments.lake.since.clone(),
         until: arguments.lake.until.clone(),

@@ -27,7 +27,14 @@ const TABLE_SEED: u64 = 1;
 /// Replays of a file sample the same packets.
 const SAMPLING_SEED: u32 = 1;
 
+fn printer(arguments: &ReplayArguments) -> anyhow::Result<Printer> {
+    Printer::of_flows(arguments.print.output).with_columns(&arguments.columns)
+}
+
+/// `skua replay`.
 pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    // Before anything is read.
+    printer(arguments)?;
     match (Config::load(arguments.config.as_deref()), &arguments.config) {
         (Ok(config), _) => config.networks.follow(),
         (Err(error), Some(_)) => return Err(error),
@@ -113,7 +120,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         .having(flow_filter(None, &arguments.conditions)?),
         arguments.print.output == OutputFormat::Csv,
     );
-    Printer::of_flows(arguments.print.output).finish(&lines)?;
+    printer(arguments)?.finish(&lines)?;
     let said = empty::Asked {
         records: "conversations",
         filter: None,

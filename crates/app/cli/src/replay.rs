@@ -92,7 +92,11 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     }
 
     let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
-    let stem = arguments.file.file_stem();
+    let path = match arguments.file.extension().and_then(|end| end.to_str()) {
+        Some("gz" | "zst" | "lz4") => arguments.file.with_extension(""),
+        _ => arguments.file.clone(),
+    };
+    let stem = path.file_stem();
     let stem = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     capture_file::name_interfaces(&file, &stem, &mut state);
     let mut account = Account {

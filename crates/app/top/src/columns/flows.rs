@@ -108,15 +108,15 @@ pub const FLOW_COLUMNS: [Column; 19] = [
     number("AGE", 4, seconds),
     column("STATE", 5, tcp),
     number("RTT", 7, round_trip),
-    column("COUNTRIES", 6, |f| both(f, |side| text(&side["country"]))),
-    column("NETWORKS", 6, |f| both(f, |side| text(&side["network"]))),
-    column("AS", 7, |f| both(f, system)),
+    column("COUNTRIES", 8, |f| both(f, |side| text(&side["country"]))),
+    column("NETWORKS", 8, |f| both(f, |side| text(&side["network"]))),
+    column("AS", 8, |f| both(f, system)),
     column("INTERFACE", 6, interface),
-    number("SENT PKTS", 8, |f| packets(f, "ab")),
-    number("RECEIVED PKTS", 8, |f| packets(f, "ba")),
-    number("RETRANS", 8, retransmitted),
-    column("FLAGS", 9, flags),
-    column("COMMUNITY ID", 10, |f| text(&f["community_id"])),
+    number("SENT PKTS", 9, |f| packets(f, "ab")),
+    number("RECEIVED PKTS", 9, |f| packets(f, "ba")),
+    number("RETRANS", 9, retransmitted),
+    column("FLAGS", 10, flags),
+    column("COMMUNITY ID", 11, |f| text(&f["community_id"])),
 ];
 
 #[cfg(test)]

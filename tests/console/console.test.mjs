@@ -633,6 +633,19 @@ test("clocks are those of the reader", async () => {
   }
 });
 
+test("columns of networks are chosen, and a filter of one word says what to write", async () => {
+  await go("flows?filter=tcp");
+  await rows().first().waitFor();
+  await page.locator("summary", { hasText: "Columns" }).click();
+  await page.getByLabel("Networks").check();
+  await page.getByRole("columnheader", { name: "Networks" }).waitFor();
+  assert.match(page.url(), /columns=networks/);
+  await rows().first().locator(".side-a").click();
+  assert.equal(await page.locator("details.choose").evaluate((list) => list.open), false);
+  await go("flows?filter=fast");
+  await page.getByText("Conditions are written like process:curl").waitFor();
+});
+
 test("answers of queries are tables that people can read", async () => {
   const ask = async (query) => {
     await go(`query?q=${encodeURIComponent(query)}`);

@@ -34,7 +34,7 @@ const COLUMNS: [string, string, number, number][] = [
   ["To", "", 0, 1],
   ["Rate", "rate", 100, 1],
   ["Sent", "", 78, 3],
-  ["Received", "", 84, 3],
+  ["Received", "", 98, 3],
   ["Bytes", "bytes", 82, 1],
   ["Packets", "packets", 84, 2],
   ["RTT", "rtt", 70, 2],
@@ -64,7 +64,12 @@ function bothSides(row: Flow, of: (side: Side) => string): string {
 function ChooseColumns() {
   const chosen = chosenColumns();
   return (
-    <details class="choose">
+    <details
+      class="choose"
+      onFocusOut={({ currentTarget, relatedTarget }) => {
+        if (!currentTarget.contains(relatedTarget as Node | null)) currentTarget.open = false;
+      }}
+    >
       <summary class="button">Columns</summary>
       <div>
         {Object.entries(MORE).map(([name, { title }]) => (
@@ -159,7 +164,7 @@ export function FlowsView() {
         <Complete
           id="filter"
           label="Filter"
-          placeholder="Filter: tcp and port 443, host 10.0.0.5, net 10.0.0.0/8 …"
+          placeholder="Filter: process:curl port:443 rate>1Mbit, or tcp port 443"
           value={params.filter ?? ""}
           offer={completions}
           take={completed}
@@ -287,7 +292,7 @@ function Table({ frozen }: { frozen: boolean }) {
         <div class="flow-place">
         <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
           {data && rows.length > 0 && (
-            <table class="grid fixed conversations" aria-rowcount={found} aria-busy={answer.value.loading}>
+            <table class={chosenColumns().length ? "grid fixed conversations chosen" : "grid fixed conversations"} aria-rowcount={found} aria-busy={answer.value.loading}>
               <colgroup>
                 {COLUMNS.map(([name, , width, place]) => <col key={name} class={`p${place}`} width={width || undefined} />)}
                 {chosenColumns().map((name) => <col key={name} width={130} />)}
@@ -313,7 +318,7 @@ function Table({ frozen }: { frozen: boolean }) {
           {data && rows.length === 0 && <Nothing filter={params.filter ?? ""} active={params.active === "1"} />}
         </div>
         </div>
-        <Pages page={page} found={found} />
+        {data && <Pages page={page} found={found} />}
       </div>
       {shown && <FlowDetails flow={shown} close={() => (chosen.value = null)} />}
     </div>
@@ -325,6 +330,12 @@ function Nothing({ filter, active }: { filter: string; active: boolean }) {
   if (filter || active) {
     return (
       <Empty title="No conversation matches.">
+        {/^[\w.*-]+$/.test(filter) && (
+          <p>
+            <code>{plain(filter)}</code> alone is searched in names, addresses, interfaces, services, protocols and states. Conditions are
+            written like <code>process:curl port:443 rate&gt;1Mbit -user:root</code>, pcap expressions like <code>tcp port 443</code>.
+          </p>
+        )}
         {filter && <p>The filter is <code>{plain(filter)}</code>. Conversations that ended a while ago are in the past: move the time line, or ask the lake.</p>}
         <p class="buttons empty-buttons">
           {filter && <button type="button" onClick={() => set({ filter: "", page: "" })}>Remove the filter</button>}
@@ -372,7 +383,7 @@ function Row({ row, chosen, choose }: { row: Flow; chosen: boolean; choose: () =
       <td class="p4"><Name text={row.interface} most={20} /></td>
       <td class="number p4">{clock(Date.parse(row.start))}</td>
       <td class="number">{clock(Date.parse(row.last))}</td>
-      {chosenColumns().map((name) => <td key={name}><Name text={bothSides(row, MORE[name]!.of)} most={40} /></td>)}
+      {chosenColumns().map((name) => <td key={name} class="more"><Name text={bothSides(row, MORE[name]!.of)} most={40} /></td>)}
     </tr>
   );
 }

@@ -14,6 +14,7 @@ pub mod dpdk;
 pub mod export;
 pub mod lake;
 pub mod networks;
+pub mod plain;
 mod section;
 pub mod sockets;
 mod startup;
@@ -722,7 +723,7 @@ impl Config {
             return Ok(Self::default());
         }
         serde_yaml_ng::from_str(text)
-            .map_err(|error| anyhow::anyhow!(in_plain_words(&error.to_string())))
+            .map_err(|error| anyhow::anyhow!(plain::in_plain_words(&error.to_string())))
     }
 
     /// Applies variables: SKUA_ and the key in capitals with `_` for `.`, like
@@ -906,59 +907,6 @@ fn unknown_variable(name: &str) -> Option<String> {
              something"
         ),
     })
-}
-
-/// What the reader of YAML says, in words of users: which key there is not and which is near, what stands where something
-/// else belongs. The place in the file stays.
-fn in_plain_words(message: &str) -> String {
-    let (message, place) = match message.rfind(" at line ") {
-        Some(at) => message.split_at(at),
-        None => (message, ""),
-    };
-    let (path, what) = match message.split_once(": ") {
-        Some((path, what)) if !path.contains(' ') => (format!("{path}: "), what),
-        _ => (String::new(), message),
-    };
-    let quoted: Vec<&str> = what.split('`').skip(1).step_by(2).collect();
-    let plain = if let (Some((unknown, known)), true) =
-        (quoted.split_first(), what.starts_with("unknown "))
-    {
-        let near = |known: &&&str| strsim::jaro_winkler(unknown, known);
-        let nearest = known.iter().max_by(|a, b| near(a).total_cmp(&near(b)));
-        let kind = if what.starts_with("unknown field") {
-            "there is no key"
-        } else {
-            "this cannot be"
-        };
-        match nearest.filter(|nearest| near(nearest) > 0.7) {
-            Some(nearest) => format!("{kind} `{unknown}`{place} (did you mean {nearest}?)"),
-            None => format!("{kind} `{unknown}`{place}; there are: {}", known.join(", ")),
-        }
-    } else if let Some((found, expected)) = what
-        .strip_prefix("invalid type: ")
-        .or_else(|| what.strip_prefix("invalid value: "))
-        .and_then(|rest| rest.split_once(", expected "))
-    {
-        let found = match found.split(' ').next().unwrap_or_default() {
-            "sequence" => "a list",
-            "map" => "keys",
-            "unit" => "nothing",
-            _ => found,
-        };
-        let expected = match expected {
-            "a sequence" => "a list",
-            "a boolean" => "true or false",
-            _ if expected.starts_with("struct ") || expected == "a map" => "keys",
-            "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more",
-            "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-            "f32" | "f64" => "a number",
-            _ => expected,
-        };
-        format!("{found} where {expected} should be{place}")
-    } else {
-        return format!("{path}{what}{place}");
-    };
-    format!("{path}{plain}")
 }
 
 /// `skua config`: prints the effective configuration.

@@ -16,6 +16,8 @@ pub fn flows_query(sort: &str, filter: &str, limit: usize) -> String {
     let key = match sort {
         "rate" => "LastUpdateMetric.BABytes",
         "packets" => "Metric.ABPackets",
+        "rtt" => "TCPMetric.HandshakeRTT",
+        "retransmits" => "TCPMetric.ABSegmentRetransmitted",
         "last" => "Last",
         "start" => "Start",
         _ => "Metric.BABytes",

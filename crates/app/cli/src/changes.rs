@@ -327,9 +327,9 @@ pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
             };
             let ago = u64::try_from(unix_ms() - begins).unwrap_or(0);
             eprintln!(
-                "skua: nothing is kept of {}: the history begins {} ago; these are the changes since then",
-                arguments.since,
-                ago_in_words(ago.saturating_mul(1_000_000))
+                "skua: the history begins {} ago, later than --since {}: these are the changes since then",
+                ago_in_words(ago.saturating_mul(1_000_000)),
+                arguments.since
             );
             ask(&format!("G.At({begins})"))?
         }

@@ -633,6 +633,19 @@ test("clocks are those of the reader", async () => {
   }
 });
 
+test("columns of networks are chosen, and a filter of one word says what to write", async () => {
+  await go("flows?filter=tcp");
+  await rows().first().waitFor();
+  await page.locator("summary", { hasText: "Columns" }).click();
+  await page.getByLabel("Networks").check();
+  await page.getByRole("columnheader", { name: "Networks" }).waitFor();
+  assert.match(page.url(), /columns=networks/);
+  await rows().first().locator(".side-a").click();
+  assert.equal(await page.locator("details.choose").evaluate((list) => list.open), false);
+  await go("flows?filter=fast");
+  await page.getByText("Conditions are written like process:curl").waitFor();
+});
+
 test("answers of queries are tables that people can read", async () => {
   const ask = async (query) => {
     await go(`query?q=${encodeURIComponent(query)}`);
@@ -640,7 +653,7 @@ test("answers of queries are tables that people can read", async () => {
     return (await page.locator("table.answer").innerText()).replace(/\s+/g, " ");
   };
   const flows = await ask('G.Flows().Has("Transport", 5432).Limit(5)');
-  assert.match(flows, /Protocol A B A → B/);
+  assert.match(flows, /Protocol From To Sent/);
   assert.match(flows, /TCP 10\.99\.1\.3:\d+ orders 10\.99\.3\.2:5432 postgres/);
   const nodes = await ask('G.V().Has("Type", "veth", "Name", "web0")');
   assert.match(nodes, /^Name Type State Host/);

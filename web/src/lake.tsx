@@ -31,7 +31,7 @@ const SINCE: [string, string][] = [
   ["7days", "7 days"],
   ["30days", "30 days"],
 ];
-const SORTS = ["bytes", "rate", "packets", "sent", "received", "begun", "ended", "retransmitted", "rtt", "last", "start"];
+const SORTS = ["bytes", "rate", "packets", "sent", "received", "begun", "ended", "retransmits", "rtt", "last", "start"];
 /** Fields that flows are summed up by; all are in the documentation. */
 const FIELDS: [string, string][] = [
   ["service", "the service that is called"],

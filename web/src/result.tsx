@@ -26,10 +26,10 @@ function flowRow(found: FoundFlow): Row {
   const who = (side: typeof flow.a) => [endpoint(side.address, side.port), side.container ?? side.process].filter(Boolean).join(" ");
   return {
     Protocol: flow.protocol.toUpperCase(),
-    A: who(flow.a),
-    B: who(flow.b),
-    "A → B": flow.ab?.bytes ?? 0,
-    "B → A": flow.ba?.bytes ?? 0,
+    From: who(flow.a),
+    To: who(flow.b),
+    Sent: flow.ab?.bytes ?? 0,
+    Received: flow.ba?.bytes ?? 0,
     Packets: (flow.ab?.packets ?? 0) + (flow.ba?.packets ?? 0),
     RTT: flow.tcp?.handshake_rtt ? span(flow.tcp.handshake_rtt) : "",
     State: stateOf(flow),
@@ -70,7 +70,7 @@ function shown(key: string, value: unknown): string {
     if (value > 1e12 && value < 1e13 && /(^|[a-z])(Start|Last|At|Time|Timestamp|Since)$/.test(key)) {
       return Math.abs(Date.now() - value) < 20 * 3600e3 ? clock(value) : moment(value);
     }
-    if (/Bytes$|→/.test(key)) return bytes(value);
+    if (/Bytes$|^(Sent|Received)$/.test(key)) return bytes(value);
     if (/RTT$/.test(key)) return span(value);
     if (/^(value|.*Packets|Count|Sum)$/.test(key) || value > 1e6) return exact(value);
     return String(value);

@@ -20,6 +20,8 @@ const SORTS: Record<string, string> = {
   packets: "Metric.ABPackets",
   last: "Last",
   start: "Start",
+  rtt: "TCPMetric.HandshakeRTT",
+  retransmits: "TCPMetric.ABSegmentRetransmitted",
 };
 
 /**
@@ -28,21 +30,66 @@ const SORTS: Record<string, string> = {
  */
 const COLUMNS: [string, string, number, number][] = [
   ["Protocol", "", 86, 1],
-  ["A", "", 0, 1],
-  ["B", "", 0, 1],
+  ["From", "", 0, 1],
+  ["To", "", 0, 1],
   ["Rate", "rate", 100, 1],
-  ["A → B", "", 78, 3],
-  ["B → A", "", 78, 3],
+  ["Sent", "", 78, 3],
+  ["Received", "", 98, 3],
   ["Bytes", "bytes", 82, 1],
   ["Packets", "packets", 84, 2],
-  ["RTT", "", 70, 2],
-  ["Retrans.", "", 90, 3],
+  ["RTT", "rtt", 70, 2],
+  ["Retrans.", "retransmits", 90, 3],
   ["State", "", 100, 2],
   ["Interface", "", 98, 4],
   ["Start", "start", 106, 4],
   ["Last", "last", 106, 1],
 ];
-const SORTED: [string, string][] = [["rate", "rate"], ["bytes", "bytes"], ["packets", "packets"], ["start", "start"], ["last", "last packet"]];
+const SORTED: [string, string][] = [["rate", "rate"], ["bytes", "bytes"], ["packets", "packets"], ["rtt", "RTT"], ["retransmits", "retransmits"], ["start", "start"], ["last", "last packet"]];
+/** Columns that are shown when they are chosen: of both sides what files of `networks` say. */
+const MORE: Record<string, { title: string; of: (side: Side) => string }> = {
+  countries: { title: "Countries", of: (side) => side.country ?? "" },
+  as: { title: "Autonomous systems", of: (side) => (side.asn ? `AS${side.asn} ${side.organization ?? ""}`.trim() : "") },
+  networks: { title: "Networks", of: (side) => side.network ?? "" },
+};
+
+/** Names of the chosen ones. */
+const chosenColumns = () => param("columns").split(",").filter((name) => MORE[name]);
+
+/** Both sides as one text: `office → NO`. */
+function bothSides(row: Flow, of: (side: Side) => string): string {
+  const [a, b] = [of(row.a), of(row.b)];
+  return a || b ? `${a || "?"} → ${b || "?"}` : "";
+}
+
+function ChooseColumns() {
+  const chosen = chosenColumns();
+  return (
+    <details
+      class="choose"
+      onFocusOut={({ currentTarget, relatedTarget }) => {
+        if (!currentTarget.contains(relatedTarget as Node | null)) currentTarget.open = false;
+      }}
+    >
+      <summary class="button">Columns</summary>
+      <div>
+        {Object.entries(MORE).map(([name, { title }]) => (
+          <label key={name} class="check">
+            <input
+              type="checkbox"
+              checked={chosen.includes(name)}
+              onChange={(event) => {
+                const others = chosen.filter((other) => other !== name);
+                set({ columns: (event.currentTarget.checked ? [...others, name] : others).join(",") });
+              }}
+            />{" "}
+            {title}
+          </label>
+        ))}
+      </div>
+    </details>
+  );
+}
+
 /** And of those of sums. */
 const SUM_WIDTHS = [0, 0, 84, 84, 104, 92, 92, 92, 84];
 
@@ -117,7 +164,7 @@ export function FlowsView() {
         <Complete
           id="filter"
           label="Filter"
-          placeholder="Filter: tcp and port 443, host 10.0.0.5, net 10.0.0.0/8 …"
+          placeholder="Filter: process:curl port:443 rate>1Mbit, or tcp port 443"
           value={params.filter ?? ""}
           offer={completions}
           take={completed}
@@ -154,6 +201,7 @@ export function FlowsView() {
         <button type="button" aria-pressed={frozen.value} onClick={() => (frozen.value = !frozen.value)}>
           Freeze
         </button>
+        {!by && <ChooseColumns />}
         <Export />
         <Losses />
       </div>
@@ -244,9 +292,10 @@ function Table({ frozen }: { frozen: boolean }) {
         <div class="flow-place">
         <div class={connection.value === "unreachable" ? "scroll old" : "scroll"} tabIndex={0} role="region" aria-label="Conversations">
           {data && rows.length > 0 && (
-            <table class="grid fixed conversations" aria-rowcount={found} aria-busy={answer.value.loading}>
+            <table class={chosenColumns().length ? "grid fixed conversations chosen" : "grid fixed conversations"} aria-rowcount={found} aria-busy={answer.value.loading}>
               <colgroup>
                 {COLUMNS.map(([name, , width, place]) => <col key={name} class={`p${place}`} width={width || undefined} />)}
+                {chosenColumns().map((name) => <col key={name} width={130} />)}
               </colgroup>
               <thead>
                 <tr>
@@ -256,6 +305,7 @@ function Table({ frozen }: { frozen: boolean }) {
                     ) : (
                       <th key={name} scope="col" class={`p${place} ${i > 3 && name !== "State" && name !== "Interface" ? "number" : ""}`}>{name}</th>
                     ))}
+                  {chosenColumns().map((name) => <th key={name} scope="col">{MORE[name]!.title}</th>)}
                 </tr>
               </thead>
               <tbody>
@@ -268,7 +318,7 @@ function Table({ frozen }: { frozen: boolean }) {
           {data && rows.length === 0 && <Nothing filter={params.filter ?? ""} active={params.active === "1"} />}
         </div>
         </div>
-        <Pages page={page} found={found} />
+        {data && <Pages page={page} found={found} />}
       </div>
       {shown && <FlowDetails flow={shown} close={() => (chosen.value = null)} />}
     </div>
@@ -280,6 +330,12 @@ function Nothing({ filter, active }: { filter: string; active: boolean }) {
   if (filter || active) {
     return (
       <Empty title="No conversation matches.">
+        {/^[\w.*-]+$/.test(filter) && (
+          <p>
+            <code>{plain(filter)}</code> alone is searched in names, addresses, interfaces, services, protocols and states. Conditions are
+            written like <code>process:curl port:443 rate&gt;1Mbit -user:root</code>, pcap expressions like <code>tcp port 443</code>.
+          </p>
+        )}
         {filter && <p>The filter is <code>{plain(filter)}</code>. Conversations that ended a while ago are in the past: move the time line, or ask the lake.</p>}
         <p class="buttons empty-buttons">
           {filter && <button type="button" onClick={() => set({ filter: "", page: "" })}>Remove the filter</button>}
@@ -327,6 +383,7 @@ function Row({ row, chosen, choose }: { row: Flow; chosen: boolean; choose: () =
       <td class="p4"><Name text={row.interface} most={20} /></td>
       <td class="number p4">{clock(Date.parse(row.start))}</td>
       <td class="number">{clock(Date.parse(row.last))}</td>
+      {chosenColumns().map((name) => <td key={name} class="more"><Name text={bothSides(row, MORE[name]!.of)} most={40} /></td>)}
     </tr>
   );
 }

@@ -332,6 +332,9 @@ async fn flows(
             )));
         }
     };
+    if let Some(by) = parameters.by.and_then(FlowsBy::groups) {
+        by.check().map_err(ApiError::bad_request)?;
+    }
     if parameters.by.and_then(FlowsBy::groups).is_some() && parameters.offset.is_some() {
         return Err(ApiError::bad_request(
             "`offset` pages through conversations, not through sums",

@@ -37,6 +37,9 @@ pub struct FlowsArguments {
     pub follow: bool,
     #[command(flatten)]
     pub print: Printing,
+    /// Columns of the table and their order, like processes,to,rate,countries,as; without it those that fit
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    pub columns: Vec<String>,
     /// Order of rows
     #[arg(long, value_enum, default_value = "rate", value_name = "BY")]
     pub sort: Sort,
@@ -121,6 +124,9 @@ pub struct ReplayArguments {
     pub max_entries: u32,
     #[command(flatten)]
     pub print: Printing,
+    /// Columns of the table and their order, like processes,to,rate,countries,as; without it those that fit
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    pub columns: Vec<String>,
     /// Order of rows
     #[arg(long, value_enum, default_value = "bytes", value_name = "BY")]
     pub sort: Sort,
@@ -143,6 +149,9 @@ pub struct ReplayArguments {
 pub struct DoctorArguments {
     #[command(flatten)]
     pub print: Printing,
+    /// Columns of the table and their order, like processes,to,rate,countries,as; without it those that fit
+    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
+    pub columns: Vec<String>,
     #[command(flatten)]
     pub analyzer: AnalyzerArguments,
 }

@@ -15,6 +15,8 @@ use skua_config::arguments::{AnalyzerArguments, Printing};
 use skua_output as output;
 use skua_output::{Column, OutputFormat};
 
+use crate::query::Format;
+
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -250,7 +252,7 @@ pub fn capture(arguments: &CaptureArguments) -> anyhow::Result<()> {
             let all = client.object("/api/capture")?;
             let all = all.as_object().cloned().unwrap_or_default();
             match output {
-                OutputFormat::Table => table(all.values()),
+                OutputFormat::Table => table(&client, all.values()),
                 OutputFormat::Json => all.values().try_for_each(|capture| {
                     writeln!(std::io::stdout(), "{capture}").map_err(Into::into)
                 }),
@@ -317,7 +319,51 @@ fn same(nodes: &[Value], node: &Value) -> usize {
     nodes.iter().filter(|other| key(other) == key(node)).count()
 }
 
-fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
+/// Namespaces that are asked for: further nodes are told apart by their identifier.
+const NAMESPACES: usize = 64;
+
+/// Name of the namespace that a node is in; empty for the host's own.
+fn namespace(client: &Client, node: &Value) -> anyhow::Result<String> {
+    let query = format!(
+        "G.V().Has(\"TID\", {}).In(\"Type\", \"netns\").Values(\"Name\")",
+        node["TID"]
+    );
+    let body = json!({"GremlinQuery": query, "Explain": false});
+    let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
+    let names: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
+    Ok(output::text(&names[0]))
+}
+
+/// Nodes of one capture as they are shown: those of the same name with their namespace, and if that is not enough with
+/// their identifier.
+fn names(client: &Client, nodes: &[Value]) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (place, node) in nodes.iter().enumerate() {
+        let name = output::text(&node["Name"]);
+        names.push(match same(nodes, node) {
+            1 => name,
+            _ if place >= NAMESPACES => format!("{name} TID {}", output::text(&node["TID"])),
+            _ => match namespace(client, node)? {
+                namespace if namespace.is_empty() => name,
+                namespace => format!("{namespace}/{name}"),
+            },
+        });
+    }
+    let several = |at: usize| {
+        let key = |at: usize| (&nodes[at]["Host"], &names[at]);
+        (0..nodes.len())
+            .filter(|other| key(*other) == key(at))
+            .count()
+            > 1
+    };
+    let told = |at: usize| match several(at) {
+        true => format!("{} TID {}", names[at], output::text(&nodes[at]["TID"])),
+        false => names[at].clone(),
+    };
+    Ok((0..nodes.len()).map(told).collect())
+}
+
+fn table<'a>(client: &Client, captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut lines = Vec::new();
     for capture in captures {
@@ -329,17 +375,9 @@ fn table<'a>(captures: impl Iterator<Item = &'a Value>) -> anyhow::Result<()> {
             row["State"] = json!(why.unwrap_or("no node now"));
             writeln!(lines, "{row}")?;
         }
-        for node in nodes {
+        for (node, name) in nodes.iter().zip(names(client, nodes)?) {
             row["Host"] = node["Host"].clone();
-            row["Node"] = match same(nodes, node) {
-                1 => node["Name"].clone(),
-                // Namespaces have interfaces of the same name.
-                _ => json!(format!(
-                    "{} TID {}",
-                    output::text(&node["Name"]),
-                    output::text(&node["TID"])
-                )),
-            };
+            row["Node"] = name.into();
             row["State"] = match node["Error"].as_str() {
                 Some(error) => json!(format!("{}: {error}", output::text(&node["State"]))),
                 None => match &node["Port"] {

@@ -15,7 +15,7 @@ use skua_client::Client;
 use skua_config::arguments::{AnalyzerArguments, duration};
 use skua_output::{Column, OutputFormat, Printer, each, text};
 use skua_process::host::unix_ms;
-use skua_top::format::duration as since;
+use skua_top::format::duration as ago_in_words;
 
 use crate::query::Format;
 
@@ -68,7 +68,7 @@ const fn column(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Co
 
 const CHANGES: [Column; 5] = [
     column("AGO", 1, |c| match c["ago_ms"].as_u64() {
-        Some(ms) => since(ms.saturating_mul(1_000_000)),
+        Some(ms) => ago_in_words(ms.saturating_mul(1_000_000)),
         None => String::new(),
     }),
     column("CHANGE", 0, |c| text(&c["change"])),
@@ -134,6 +134,14 @@ fn moment(text: &str) -> anyhow::Result<(String, Option<f64>)> {
         bail!("\"{text}\" is neither a time ago like 10m nor a moment like 2026-11-21T10:00:00Z");
     }
     Ok((text.to_owned(), None))
+}
+
+/// When the history begins (ms since the Unix epoch), if a query failed because it asked for an earlier moment.
+fn history_begins(error: &anyhow::Error) -> Option<i64> {
+    let text = error.to_string();
+    let (_, rest) = text.split_once("history begins at ")?;
+    let moment: jiff::Timestamp = rest.split_whitespace().next()?.parse().ok()?;
+    Some(moment.as_millisecond())
 }
 
 /// A graph at a moment.
@@ -311,7 +319,21 @@ pub fn show(arguments: &ChangesArguments) -> anyhow::Result<()> {
         let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
         serde_json::from_slice(&answer).context("the answer is not JSON")
     };
-    let before = ask(&format!("G.At(\"{since}\")"))?;
+    let before = match ask(&format!("G.At(\"{since}\")")) {
+        Ok(before) => before,
+        Err(error) => {
+            let Some(begins) = history_begins(&error) else {
+                return Err(error);
+            };
+            let ago = u64::try_from(unix_ms() - begins).unwrap_or(0);
+            eprintln!(
+                "skua: the history begins {} ago, later than --since {}: these are the changes since then",
+                ago_in_words(ago.saturating_mul(1_000_000)),
+                arguments.since
+            );
+            ask(&format!("G.At({begins})"))?
+        }
+    };
     let (after, ended) = match (&until, since_ago) {
         (None, Some(ago)) => {
             let seconds = Duration::from_secs_f64(ago).as_secs().max(1);

@@ -18,7 +18,7 @@ use crate::arguments::{DoctorArguments, FlowsArguments, ReplayArguments};
 )]
 pub struct Arguments {
     /// Log more to standard error (twice: everything)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 1000)]
     pub verbose: u8,
     #[command(subcommand)]
     pub command: Command,

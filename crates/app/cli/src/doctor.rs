@@ -26,14 +26,20 @@ const HOOKS: [(HookKind, &str); 4] = [
 
 pub fn doctor(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let config = Config::load(None)?;
-    let report = examine(&config, running(&arguments.analyzer));
+    let running = running(&arguments.analyzer);
+    let unreachable = running.as_ref().err().cloned();
+    let report = examine(&config, running);
     let mut out = io::stdout().lock();
     match arguments.print.output {
         OutputFormat::Json => writeln!(out, "{report}")?,
         OutputFormat::Csv => anyhow::bail!("doctor cannot print CSV: use --output json"),
         OutputFormat::Table => print(&mut out, &report)?,
     }
-    Ok(())
+    // The report is of this host alone.
+    match unreachable.filter(|_| arguments.analyzer.is_named()) {
+        Some(reason) => anyhow::bail!("{reason}"),
+        None => Ok(()),
+    }
 }
 
 /// Status of the `skua run` that answers, if one does; else why not, where one was expected.

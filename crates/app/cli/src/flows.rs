@@ -21,7 +21,11 @@ use skua_watch::{
     summary,
 };
 
-use crate::{arguments::FlowsArguments, lake};
+use crate::{
+    arguments::FlowsArguments,
+    empty::{self, Asked},
+    lake,
+};
 
 /// Most records of a capture by this command.
 const RECORDS: usize = 8_000_000;
@@ -37,7 +41,7 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     // Before anything is captured.
     let filter = filter::understand(arguments.capture.filter.as_deref().unwrap_or_default())?;
     filter::flow_filter(None, &arguments.conditions())?;
-    by(arguments)?;
+    printer(arguments)?;
     let here = !arguments.capture.interface.is_empty() || arguments.duration.is_some();
     if !here && let Some(client) = Client::connect(&arguments.analyzer)? {
         if !arguments.capture.include_net.is_empty() || !arguments.capture.exclude_net.is_empty() {
@@ -82,10 +86,24 @@ fn view(arguments: &FlowsArguments) -> View {
 }
 
 fn printer(arguments: &FlowsArguments) -> anyhow::Result<Printer> {
-    Ok(match by(arguments)? {
+    match by(arguments)? {
         None => Printer::of_flows(arguments.print.output),
         Some(by) => groups::printer(by, arguments.print.output),
-    })
+    }
+    .with_columns(&arguments.columns)
+}
+
+/// What may have left conversations out.
+fn asked<'a>(arguments: &'a FlowsArguments, none: &'a str) -> Asked<'a> {
+    Asked {
+        records: "conversations",
+        filter: arguments.capture.filter.as_deref(),
+        conditions: &arguments.conditions,
+        options: (arguments.also.iter().map(|text| format!("`{text}`")))
+            .chain(arguments.active.then(|| "--active".to_owned()))
+            .collect(),
+        none,
+    }
 }
 
 /// Captures in this process.
@@ -110,6 +128,9 @@ fn capture(
     // All flows are printed at the end: they must fit.
     config.history.memory = u64::MAX;
     config.networks.follow();
+    if let Some(by) = by(arguments)? {
+        by.check()?;
+    }
     let mut session = Session::start(&config, RECORDS, None, Observers::default())?;
     if duration.is_none() && io::stderr().is_terminal() {
         eprintln!(
@@ -129,7 +150,18 @@ fn capture(
     })?;
     let shared = session.finish()?;
     let since = if arguments.follow { shown } else { 0 };
-    printer.finish(&select(&shared, arguments, &conditions, since)?)?;
+    let lines = select(&shared, arguments, &conditions, since)?;
+    printer.finish(&lines)?;
+    if !arguments.follow {
+        let nothing = "no packet was counted in that time";
+        let any = || Ok(shared.read().store.summary().flows > 0);
+        empty::explain(
+            arguments.print.output,
+            &lines,
+            &asked(arguments, nothing),
+            any,
+        )?;
+    }
     if arguments.summary.is_some() || io::stderr().is_terminal() {
         summary::print(arguments.summary, &shared.read());
     }
@@ -176,7 +208,27 @@ fn from_analyzer(arguments: &FlowsArguments, client: &Client) -> anyhow::Result<
             by: arguments.by.as_deref(),
         })?;
         if !arguments.follow {
-            return printer.finish(&lines);
+            printer.finish(&lines)?;
+            let any = || {
+                let (any, _) = client.flows(&client::FlowsQuery {
+                    filter: None,
+                    conditions: &[],
+                    sort: arguments.sort.name(),
+                    limit: Some(1),
+                    active: false,
+                    since: 0,
+                    csv: false,
+                    by: None,
+                })?;
+                Ok(!any.is_empty())
+            };
+            let nothing = "no conversation has been seen yet; `skua doctor` shows what is watched";
+            return empty::explain(
+                arguments.print.output,
+                &lines,
+                &asked(arguments, nothing),
+                any,
+            );
         }
         // Groups are sums: each request gets all of them.
         if by(arguments)?.is_none() {

@@ -13,7 +13,7 @@ use skua_lake::{Lake, Location, Tidied, now_us};
 use skua_output as output;
 use skua_output::{Column, OutputFormat, bytes, count, text};
 
-use crate::arguments::FlowsArguments;
+use crate::{arguments::FlowsArguments, empty};
 
 /// `skua flows --since`.
 pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
@@ -22,6 +22,9 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         bail!(
             "--since queries the lake: it cannot be combined with --interface, --duration, --follow or --active"
         );
+    }
+    if !arguments.columns.is_empty() {
+        bail!("with --since, --by says what the columns are: leave out --columns");
     }
     let asked = Asked {
         since: arguments.lake.since.clone(),
@@ -40,16 +43,19 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
         true => None,
         false => configured(lake, arguments.capture.config.as_deref())?,
     };
-    let (lines, damaged) = match here {
-        Some(location) => {
-            let answer = Lake::open(&location)?.ask(&question)?;
-            (written(&answer, csv)?, damaged(&answer))
-        }
-        None => {
-            let client = Client::connect(&arguments.analyzer)?.context(NO_LAKE)?;
-            client.with_header("/api/flows", &parameters(&asked, csv), DAMAGED)?
-        }
+    let answer = |asked: &Asked| -> anyhow::Result<_> {
+        Ok(match &here {
+            Some(location) => {
+                let answer = Lake::open(location)?.ask(&asked.question()?)?;
+                (written(&answer, csv)?, damaged(&answer))
+            }
+            None => {
+                let client = Client::connect(&arguments.analyzer)?.context(NO_LAKE)?;
+                client.with_header("/api/flows", &parameters(asked, csv), DAMAGED)?
+            }
+        })
     };
+    let (lines, damaged) = answer(&asked)?;
     let names: Vec<&str> = question.by.iter().map(|field| field.name()).collect();
     let mut out = std::io::stdout().lock();
     match arguments.print.output {
@@ -60,7 +66,23 @@ pub fn flows(arguments: &FlowsArguments) -> anyhow::Result<()> {
     if let Some(damaged) = damaged {
         eprintln!("skua: not in these sums: {damaged}");
     }
-    Ok(())
+    let said = empty::Asked {
+        records: "conversations",
+        filter: asked.filter.as_deref(),
+        conditions: &asked.conditions,
+        options: Vec::new(),
+        none: "the lake has no conversation of that time",
+    };
+    let any = || {
+        let all = Asked {
+            filter: None,
+            conditions: Vec::new(),
+            top: Some(1),
+            ..asked.clone()
+        };
+        Ok(!answer(&all)?.0.is_empty())
+    };
+    empty::explain(arguments.print.output, &lines, &said, any)
 }
 
 fn parameters(asked: &Asked, csv: bool) -> Vec<(&'static str, String)> {

@@ -21,6 +21,7 @@ pub mod console;
 mod docs;
 pub mod doctor;
 pub mod elements;
+mod empty;
 pub mod extcap;
 pub mod flows;
 pub mod health;

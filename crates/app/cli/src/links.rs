@@ -14,8 +14,8 @@ use crate::query::Format;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A link leads from an interface that has seen conversations to the next one that has seen them, in one direction. What the
-first counted and the second did not is lost between them. Connections that began before Skua are not compared. Skua asks
-twice, 1.5 s apart, and shows the smaller loss: packets under way at one moment are not lost.
+first counted and the second did not is lost between them. Left out are conversations that may have begun before both
+interfaces were watched and, of those that go on, what was counted last: it may be under way.
 
 Examples:
   skua links                                      the worst first
@@ -69,7 +69,7 @@ const FEW: i64 = 100;
 #[derive(Default, PartialEq, Debug)]
 struct Link {
     packets: i64,
-    /// Below 0 for a moment, when the end was read later than the begin.
+    /// Below 0 where the end got packets that the begin did not.
     lost: i64,
     conversations: u64,
 }
@@ -156,19 +156,8 @@ fn links(paths: &Value) -> Links {
     found
 }
 
-/// Longer than from one reading of the counters to the next: a packet that one end has counted and the other has not yet, in
-/// the first answer, is counted at both in the second.
-const BETWEEN: Duration = Duration::from_millis(1_500);
-
-/// What is lost in both of two answers. What is lost stays so, and what was under way has come.
-fn settled(mut links: Links, before: &Links) -> Links {
-    for (name, link) in &mut links {
-        link.lost = link
-            .lost
-            .min(before.get(name).map_or(0, |before| before.lost));
-    }
-    links
-}
+/// From one reading of the counters to the next.
+const BETWEEN: Duration = Duration::from_millis(500);
 
 /// `skua links`.
 pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
@@ -185,14 +174,13 @@ pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     query += &format!(".Sort(DESC, \"Last\").Limit({RECORDS}).Path()");
     let client = Client::connect_or_fail(&arguments.analyzer)?;
     let body = json!({"GremlinQuery": query, "Explain": false});
-    let ask = || -> anyhow::Result<Links> {
-        let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
-        let answer: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
-        Ok(links(&answer))
-    };
-    let before = ask()?;
+    // The counters are read when somebody asks: what was counted between two readings may be under way.
+    let read = json!({"GremlinQuery": "G.Flows().Limit(1)", "Explain": false});
+    client.ask("/api/topology", Format::Json.media_type(), &read)?;
     std::thread::sleep(BETWEEN);
-    let mut found: Vec<_> = settled(ask()?, &before).into_iter().collect();
+    let answer = client.ask("/api/topology", Format::Json.media_type(), &body)?;
+    let answer: Value = serde_json::from_slice(&answer).context("the answer is not JSON")?;
+    let mut found: Vec<_> = links(&answer).into_iter().collect();
     found.sort_by(|(a_name, a), (b_name, b)| {
         let order = match arguments.sort {
             Sort::Loss => {
@@ -209,7 +197,15 @@ pub fn show(arguments: &LinksArguments) -> anyhow::Result<()> {
     });
     found.truncate(arguments.limit.unwrap_or(usize::MAX));
     if found.is_empty() && arguments.output == OutputFormat::Table {
-        println!("no conversation was counted at two interfaces");
+        let narrowed = arguments.address.is_some() || arguments.port.is_some();
+        eprintln!(
+            "skua: no conversation {}was counted at two interfaces since both are watched",
+            if narrowed {
+                "with this address and port "
+            } else {
+                ""
+            }
+        );
         return Ok(());
     }
     let mut lines = Vec::new();
@@ -243,7 +239,8 @@ mod tests {
         let paths = json!([{
             "one": [hop("x", 10, 18, None), hop("y", 10, 18, Some([0, 0])), hop("z", 10, 20, Some([0, 2]))],
             "two": [hop("z", 30, 7, None), hop("y", 27, 7, Some([3, 0]))],
-            "three": [hop("y", 5, 0, None), hop("x", 5, 0, None)],
+            // A later connection between the same ports begins anew.
+            "three": [hop("y", 5, 0, None), hop("x", 5, 0, None), hop("z", 9, 9, None)],
         }]);
         let found = links(&paths);
         let link = |from: &str, to: &str| &found[&(from.to_owned(), to.to_owned())];
@@ -260,16 +257,5 @@ mod tests {
         assert!((link("z", "y").share() - 0.1).abs() < 1e-9);
         assert_eq!(point(&json!({"Interface": "e", "Host": "h"}), true), "h:e");
         assert!(links(&json!([])).is_empty() && links(&json!(7)).is_empty());
-        // Three of the five have come since; the other link is new.
-        let lost = |lost| Link {
-            packets: 100,
-            lost,
-            conversations: 1,
-        };
-        let name = |from: &str| (from.to_owned(), "y".to_owned());
-        let before = Links::from([(name("z"), lost(5))]);
-        let now = Links::from([(name("z"), lost(2)), (name("x"), lost(4))]);
-        let left = settled(now, &before);
-        assert_eq!((left[&name("z")].lost, left[&name("x")].lost), (2, 0));
     }
 }

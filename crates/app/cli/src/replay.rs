@@ -20,14 +20,21 @@ use skua_watch::{
     summary,
 };
 
-use crate::{arguments::ReplayArguments, compressed};
+use crate::{arguments::ReplayArguments, compressed, empty};
 
 /// Replays of a file give the same identifiers.
 const TABLE_SEED: u64 = 1;
 /// Replays of a file sample the same packets.
 const SAMPLING_SEED: u32 = 1;
 
+fn printer(arguments: &ReplayArguments) -> anyhow::Result<Printer> {
+    Printer::of_flows(arguments.print.output).with_columns(&arguments.columns)
+}
+
+/// `skua replay`.
 pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    // Before anything is read.
+    printer(arguments)?;
     match (Config::load(arguments.config.as_deref()), &arguments.config) {
         (Ok(config), _) => config.networks.follow(),
         (Err(error), Some(_)) => return Err(error),
@@ -85,7 +92,11 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     }
 
     let mut state = State::new(u64::MAX, usize::MAX >> 16, table.seed(), arguments.sampling);
-    let stem = arguments.file.file_stem();
+    let path = match arguments.file.extension().and_then(|end| end.to_str()) {
+        Some("gz" | "zst" | "lz4") => arguments.file.with_extension(""),
+        _ => arguments.file.clone(),
+    };
+    let stem = path.file_stem();
     let stem = stem.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     capture_file::name_interfaces(&file, &stem, &mut state);
     let mut account = Account {
@@ -113,7 +124,16 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         .having(flow_filter(None, &arguments.conditions)?),
         arguments.print.output == OutputFormat::Csv,
     );
-    Printer::of_flows(arguments.print.output).finish(&lines)?;
+    printer(arguments)?.finish(&lines)?;
+    let said = empty::Asked {
+        records: "conversations",
+        filter: None,
+        conditions: &arguments.conditions,
+        options: Vec::new(),
+        none: "no packet of the file is in a conversation",
+    };
+    let any = || Ok(shared.read().store.summary().flows > 0);
+    empty::explain(arguments.print.output, &lines, &said, any)?;
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
         summary::print(format, &shared.read());

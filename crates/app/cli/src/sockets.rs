@@ -25,6 +25,10 @@ use skua_watch::sockets::{
     start, tables,
 };
 
+use crate::empty::{self, Asked};
+
+/// What services are called where there are none, and why.
+const SERVICES: [&str; 2] = ["services", "nobody has called a service in that time"];
 /// Interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 /// How long this command observes services by default.
@@ -159,6 +163,10 @@ pub fn sockets(arguments: &SocketsArguments) -> anyhow::Result<()> {
     let ask = |query: &SocketQuery| ("/api/sockets", parameters(query, show.print.output));
     run(
         show,
+        [
+            "sockets",
+            "no socket has a peer now; --closed shows those that ended, --listen those that wait for connections",
+        ],
         printer,
         None,
         |since| {
@@ -211,6 +219,7 @@ pub fn services(arguments: &ServicesArguments) -> anyhow::Result<()> {
     };
     run(
         show,
+        SERVICES,
         printer,
         Some(SERVICES_DURATION),
         // Sums have no moment since which they are new.
@@ -245,7 +254,14 @@ fn graph(arguments: &ServicesArguments) -> anyhow::Result<()> {
         let parameters = parameters(&wanted, show.print.format());
         let (lines, _) = client.lines(exchange::PATH, &parameters)?;
         if !show.follow {
-            return printer.finish(&lines);
+            printer.finish(&lines)?;
+            return explain(
+                show.print.format(),
+                &lines,
+                SERVICES,
+                parameters,
+                |others| Ok(client.lines(exchange::PATH, others)?.0),
+            );
         }
         printer.follow(&lines)?;
         std::thread::sleep(FOLLOW_INTERVAL);
@@ -319,7 +335,14 @@ fn lately(arguments: &ServicesArguments, since: Duration) -> anyhow::Result<()> 
         csv_header,
         show.wide,
     )
-    .finish(&lines)
+    .finish(&lines)?;
+    explain(
+        show.print.format(),
+        &lines,
+        SERVICES,
+        parameters,
+        |others| Ok(client.lines(history::PATH, others)?.0),
+    )
 }
 
 /// A query as parameters of the API.
@@ -340,9 +363,46 @@ fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, Stri
     parameters
 }
 
+/// Whether a parameter leaves records out.
+fn narrows((name, value): &(String, String)) -> bool {
+    value != "false"
+        && !matches!(
+            &**name,
+            "sort" | "limit" | "since" | "format" | "clients" | "from" | "by" | "top" | "whole"
+        )
+}
+
+/// A parameter as an option of the command line.
+fn option((name, value): &(String, String)) -> String {
+    match value.as_str() {
+        "true" => format!("--{name}"),
+        value => format!("--{name} {value}"),
+    }
+}
+
+/// Why an answer to these parameters is empty; `ask` asks again with others.
+fn explain(
+    format: OutputFormat,
+    lines: &[u8],
+    [records, none]: [&str; 2],
+    parameters: Vec<(String, String)>,
+    ask: impl FnOnce(&[(String, String)]) -> anyhow::Result<Vec<u8>>,
+) -> anyhow::Result<()> {
+    let (narrowed, others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(narrows);
+    let asked = Asked {
+        records,
+        filter: None,
+        conditions: &[],
+        options: narrowed.iter().map(option).collect(),
+        none,
+    };
+    empty::explain(format, lines, &asked, || Ok(!ask(&others)?.is_empty()))
+}
+
 /// Shows the records of `skua run`, or observes here: once, or for `spot` if the numbers need time.
 fn run<P: Prints>(
     show: &Show<P>,
+    words: [&str; 2],
     mut printer: Printer,
     spot: Option<Duration>,
     ask: impl Fn(u64) -> (&'static str, Vec<(String, String)>),
@@ -356,7 +416,10 @@ fn run<P: Prints>(
             let (path, parameters) = ask(since);
             let (lines, drained) = client.lines(path, &parameters)?;
             if !show.follow {
-                return printer.finish(&lines);
+                printer.finish(&lines)?;
+                return explain(show.print.format(), &lines, words, parameters, |others| {
+                    Ok(client.lines(path, others)?.0)
+                });
             }
             printer.follow(&lines)?;
             // A table shows all records, JSON and CSV the new ones.

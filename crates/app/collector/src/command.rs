@@ -130,6 +130,7 @@ impl CollectorArguments {
 /// Runs until Ctrl-C.
 pub fn collector(arguments: &CollectorArguments) -> anyhow::Result<()> {
     let config = arguments.configured()?;
+    config.networks.follow();
     let settings = &config.collector;
     let sinks = settings.sinks.iter().map(|sink| sink.parse());
     let sinks: Vec<SinkName> = sinks

@@ -193,7 +193,7 @@ pub enum Sort {
     /// Conversations that ended
     Ended,
     /// Retransmitted TCP segments
-    Retransmitted,
+    Retransmits,
     /// Mean time of TCP's handshake
     Rtt,
 }
@@ -216,7 +216,7 @@ impl Sort {
             Self::Received => "received",
             Self::Begun => "begun",
             Self::Ended => "ended",
-            Self::Retransmitted => "retransmitted",
+            Self::Retransmits => "retransmits",
             Self::Rtt => "rtt",
         }
     }

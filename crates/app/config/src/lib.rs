@@ -14,6 +14,7 @@ pub mod dpdk;
 pub mod export;
 pub mod lake;
 pub mod networks;
+pub mod plain;
 mod section;
 pub mod sockets;
 mod startup;
@@ -743,7 +744,7 @@ impl Config {
             return Ok(Self::default());
         }
         serde_yaml_ng::from_str(text)
-            .map_err(|error| anyhow::anyhow!(with_suggestion(&error.to_string())))
+            .map_err(|error| anyhow::anyhow!(plain::in_plain_words(&error.to_string())))
     }
 
     /// Applies variables: SKUA_ and the key in capitals with `_` for `.`, like
@@ -929,21 +930,6 @@ fn unknown_variable(name: &str) -> Option<String> {
     })
 }
 
-/// Adds the nearest of the expected keys to serde's "unknown field" message.
-fn with_suggestion(message: &str) -> String {
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    if let Some((unknown, expected)) = quoted.split_first()
-        && message.contains("unknown field")
-        && let Some(nearest) = expected.iter().max_by(|a, b| {
-            strsim::jaro_winkler(unknown, a).total_cmp(&strsim::jaro_winkler(unknown, b))
-        })
-        && strsim::jaro_winkler(unknown, nearest) > 0.7
-    {
-        return format!("{message} (did you mean {nearest}?)");
-    }
-    message.to_owned()
-}
-
 /// `skua config`: prints the effective configuration.
 pub fn print(arguments: &ConfigArguments) -> anyhow::Result<()> {
     use std::io::Write as _;
@@ -1040,6 +1026,20 @@ mod tests {
         assert!(error.contains("max_entires"), "{error}");
         assert!(error.contains("line 2"), "{error}");
         assert!(error.contains("did you mean max_entries?"), "{error}");
+        for (text, expected) in [
+            ("flow: [1]", "flow: a list where keys should be at line 1"),
+            (
+                "flow: {max_entries: many}",
+                "flow.max_entries: string \"many\" where a whole number of 0 or more should be",
+            ),
+            (
+                "flow: {zzz: 1}",
+                "flow: there is no key `zzz` at line 1 column 8; there are: max_entries, sampling",
+            ),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

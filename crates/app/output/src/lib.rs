@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 pub use skua_top::{
-    columns::{Column, FLOW_COLUMNS, column, fit, text},
+    columns::{Column, FLOW_COLUMNS, column, fit, named, text},
     format::{bit_rate, bytes, count, counted, nanoseconds, protocol},
     text::harmless,
 };
@@ -125,6 +125,21 @@ impl Printer {
             skua_flow::fields::write_csv_header,
             false,
         )
+    }
+
+    /// Shows only these columns, in this order, whatever the terminal; with none all that fit.
+    pub fn with_columns(mut self, names: &[String]) -> anyhow::Result<Self> {
+        if names.is_empty() {
+            return Ok(self);
+        }
+        let columns = named(self.columns, names).map_err(|name| {
+            let all: Vec<_> = self.columns.iter().map(Column::name).collect();
+            anyhow::anyhow!("there is no column \"{name}\": {}", all.join(", "))
+        })?;
+        // A command prints one table.
+        self.columns = columns.leak();
+        self.wide = true;
+        Ok(self)
     }
 
     fn width(&self) -> usize {

@@ -2,6 +2,10 @@
 
 use std::marker::PhantomData;
 
+use crate::{
+    error::{ApiError, JSON},
+    work::blocking,
+};
 use axum::{
     body::Bytes,
     extract::{FromRequest, Query, Request, rejection::QueryRejection},
@@ -9,11 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
-
-use crate::{
-    error::{ApiError, JSON},
-    work::blocking,
-};
+use skua_config::plain::in_plain_words;
 
 /// Bodies up to this size are parsed on the async thread; longer ones on a blocking thread.
 const SHORT: usize = 64 << 10;
@@ -79,5 +79,6 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Js
 
 /// Reads the object of a request.
 pub fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(ApiError::bad_request)
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::bad_request(in_plain_words(&error.to_string())))
 }

@@ -16,6 +16,8 @@ pub fn flows_query(sort: &str, filter: &str, limit: usize) -> String {
     let key = match sort {
         "rate" => "LastUpdateMetric.BABytes",
         "packets" => "Metric.ABPackets",
+        "rtt" => "TCPMetric.HandshakeRTT",
+        "retransmits" => "TCPMetric.ABSegmentRetransmitted",
         "last" => "Last",
         "start" => "Start",
         _ => "Metric.BABytes",
@@ -110,7 +112,7 @@ mod tests {
                 "1.5s"
             ]
         );
-        assert_eq!((&*cells[10], &*cells[11]), ("web1:eth0", "3"));
+        assert_eq!((&*cells[13], &*cells[14]), ("web1:eth0", "3"));
         assert_eq!(
             flows_query("bytes", r#"Has("Network", "10.0.0.1")"#, 32),
             r#"G.Flows().Has("Network", "10.0.0.1").Sort(DESC, "Metric.BABytes").Limit(32)"#

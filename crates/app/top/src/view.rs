@@ -56,7 +56,7 @@ impl View {
                 "bytes",
                 "packets",
                 "rtt",
-                "retransmitted",
+                "retransmits",
                 "sent",
                 "received",
                 "last",

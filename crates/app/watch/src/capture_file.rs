@@ -135,13 +135,14 @@ pub fn name_interfaces<R: Read>(file: &CaptureFile<R>, stem: &str, state: &mut S
             None if stem.is_empty() => format!("if{i}"),
             None => stem.to_owned(),
         };
-        state.name_interface(&Watched {
+        let interface = Watched {
             netns: 0,
             ifindex: i as u32 + 1,
             netns_name: String::new(),
             name,
             netns_inode: 0,
-        });
+        };
+        state.name_interface(&interface, 0);
     }
 }
 

@@ -9,7 +9,7 @@ use skua_state::filter::FlowFilter;
 use crate::record_filter::RecordFilter;
 
 /// How conditions are written, for who wrote neither them nor a pcap expression.
-const HOW: &str = "write conditions like process:curl port:443 rate>1Mbit \"text\" -user:root, or a pcap expression like tcp port 443";
+pub const HOW: &str = "write conditions like process:curl port:443 rate>1Mbit \"text\" -user:root, or a pcap expression like tcp port 443";
 
 /// A filter in its language.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, Serializer};
 use skua_condition::SideField;
@@ -53,6 +53,31 @@ impl By {
                  by up to six of more fields"
             )
         })
+    }
+
+    /// Whether there are files that say it.
+    ///
+    /// # Errors
+    ///
+    /// There are none: which to name, and where.
+    pub fn check(self) -> anyhow::Result<()> {
+        let (databases, ranges) = skua_networks::installed();
+        match self {
+            Self::Country | Self::As if !databases => bail!(
+                "nothing here knows the {} of addresses: name files of MaxMind or IPinfo in the configuration, \
+                 `networks: {{databases: [/usr/share/GeoIP/GeoLite2-Country.mmdb]}}`",
+                if self == Self::As {
+                    "autonomous systems"
+                } else {
+                    "countries"
+                }
+            ),
+            Self::Network if !ranges => bail!(
+                "nothing here knows networks by name: name files of yours in the configuration, \
+                 `networks: {{ranges: [/etc/skua/ranges.csv]}}`, with lines like 10.1.0.0/16,office"
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Name in the API.

@@ -224,7 +224,7 @@ impl Session {
             own_sockets: OwnSockets(own_sockets.map(Arc::new)),
         };
         for interface in session.probe.interfaces() {
-            session.shared.write().name_interface(&interface);
+            session.shared.write().name_interface(&interface, unix_ns());
         }
         Ok(session)
     }
@@ -327,7 +327,7 @@ impl Session {
         let interfaces = self.probe.interfaces();
         let mut state = self.shared.drain(&mut waited);
         for interface in interfaces {
-            state.name_interface(&interface);
+            state.name_interface(&interface, now_ns);
         }
         state.begin_drain_at(now_ns);
         state.join_late();

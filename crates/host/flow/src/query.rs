@@ -43,7 +43,7 @@ impl SortBy {
         ("received", Self::Received),
         ("begun", Self::Begun),
         ("ended", Self::Ended),
-        ("retransmitted", Self::Retransmitted),
+        ("retransmits", Self::Retransmitted),
         ("rtt", Self::Rtt),
     ];
 

@@ -156,6 +156,15 @@ pub fn of(address: IpAddr) -> Known {
     with(|recent| recent.known(address)).unwrap_or_default()
 }
 
+/// Whether there are databases, and ranges.
+pub fn installed() -> (bool, bool) {
+    with(|recent| {
+        let networks = recent.networks.as_ref()?;
+        Some((!networks.databases.is_empty(), !networks.ranges.is_empty()))
+    })
+    .unwrap_or_default()
+}
+
 /// The name of a port, empty for none.
 pub fn port(protocol: u8, port: u16) -> &'static str {
     with(|recent| Some(recent.networks.as_ref()?.port(protocol, port))).unwrap_or_default()

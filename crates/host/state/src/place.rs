@@ -14,6 +14,8 @@ pub struct FlowPlace {
     pub interface: Box<str>,
     /// `TID` of the node, empty while there is none.
     pub node: Box<str>,
+    /// Since when packets are counted there, ns since the Unix epoch, or a little later; 0: not known.
+    pub since_ns: u64,
 }
 
 /// Name of the interface at a place where a record was captured, its index when it has none.

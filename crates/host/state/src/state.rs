@@ -259,8 +259,8 @@ impl State {
         &self.nowhere.host
     }
 
-    /// Remembers the name of an interface.
-    pub fn name_interface(&mut self, interface: &Watched) {
+    /// Remembers the name of an interface, and since when (ns since the Unix epoch) its packets are counted; 0: not known.
+    pub fn name_interface(&mut self, interface: &Watched, since_ns: u64) {
         let key = (interface.netns, interface.ifindex);
         let known = self.places.get(&key);
         let same = |(_, place): &(u64, Arc<FlowPlace>)| match &*interface.netns_name {
@@ -280,6 +280,7 @@ impl State {
         };
         let place = FlowPlace {
             interface: name,
+            since_ns,
             ..(*self.nowhere).clone()
         };
         self.places

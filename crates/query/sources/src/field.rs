@@ -352,6 +352,8 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
             })
         },
         "RawPacketsCaptured" => |f, v| int(v, f.raw_packets as u64),
+        // Only for steps that compare places.
+        "PlaceSinceNs" => |f, v| counted(v, f.place.since_ns),
         "FinishType" => |f, v| int(v, finish(f)),
         "Sampling" => |f, v| int(v, f.record.sampling.into()),
         _ => return None,

@@ -38,6 +38,7 @@ impl FlowPast for FlowHistory {
                     capture: context.capture.into(),
                     interface: context.interface.into(),
                     node: context.node_tid.into(),
+                    since_ns: 0,
                 });
             }
             visit(&FlowView {

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use skua_networks::of;
 use skua_record::Aggregation;
 pub use skua_record::FieldType;
 
@@ -74,6 +75,7 @@ use Aggregation::{Greatest, Least, Sum, Union};
 use FieldType::{Integer, Integer32, Integers, Number, Pairs, String, Strings, Time};
 
 const NO_NAME: &str = "not known";
+const NO_FILE: &str = "no file of `networks` says it";
 
 /// All fields in the order in which they are written. Fields of one JSON object stand together.
 #[rustfmt::skip]
@@ -158,6 +160,22 @@ pub const FIELDS: &[Field] = &[
         .is(Sum).message(30, "between_server_packets").column("between_server_packets"),
     Field::new("between_hosts.server_bytes", Integer, "bytes", "", "their bytes", |l| Value::Integer(l.between_hosts.server_sent.bytes))
         .is(Sum).message(31, "between_server_bytes").column("between_server_bytes"),
+    Field::new("client_country", String, "", NO_FILE, "country of the client's address, by ISO 3166-1: two letters", |l| Value::nonempty(of(l.client).country))
+        .message(41, "client_country").column("client_country"),
+    Field::new("client_asn", Integer32, "", NO_FILE, "number of the autonomous system with the client's address", |l| Value::or_absent(of(l.client).asn, |asn| Value::Integer(asn.into())))
+        .message(42, "client_asn").column("client_asn"),
+    Field::new("client_organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(of(l.client).organization))
+        .message(43, "client_organization").column("client_organization"),
+    Field::new("client_network", String, "", NO_FILE, "name of the smallest range with the client's address, by the files of `networks.ranges`", |l| Value::nonempty(of(l.client).network))
+        .message(44, "client_network").column("client_network"),
+    Field::new("server_country", String, "", NO_FILE, "country of the server's address, by ISO 3166-1: two letters", |l| Value::nonempty(of(l.server).country))
+        .message(45, "server_country").column("server_country"),
+    Field::new("server_asn", Integer32, "", NO_FILE, "number of the autonomous system with the server's address", |l| Value::or_absent(of(l.server).asn, |asn| Value::Integer(asn.into())))
+        .message(46, "server_asn").column("server_asn"),
+    Field::new("server_organization", String, "", NO_FILE, "who runs that system", |l| Value::nonempty(of(l.server).organization))
+        .message(47, "server_organization").column("server_organization"),
+    Field::new("server_network", String, "", NO_FILE, "name of the smallest range with the server's address, by the files of `networks.ranges`", |l| Value::nonempty(of(l.server).network))
+        .message(48, "server_network").column("server_network"),
 ];
 
 /// The chapter on lines of `docs/records.md`.

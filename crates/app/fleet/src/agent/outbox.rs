@@ -132,6 +132,7 @@ impl<'a> Packing<'a> {
                 ifindex: key.1,
                 interface: place.interface.clone(),
                 node: place.node.clone(),
+                since_ns: place.since_ns,
             }
         });
         self.flows.records.push(FlowRecord { owners, ..*record });

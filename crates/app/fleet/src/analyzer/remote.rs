@@ -94,6 +94,7 @@ impl RemoteFlows {
                 FlowPlace {
                     interface: place.interface,
                     node: place.node,
+                    since_ns: place.since_ns,
                     ..self.place.clone()
                 },
             );

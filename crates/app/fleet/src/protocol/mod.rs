@@ -214,6 +214,9 @@ pub struct InterfaceRef {
     pub interface: Box<str>,
     /// `TID` of its node.
     pub node: Box<str>,
+    /// Since when packets are counted there, ns since the Unix epoch; 0: not known.
+    #[serde(default)]
+    pub since_ns: u64,
 }
 
 /// Who owns a socket.

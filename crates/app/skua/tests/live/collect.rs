@@ -17,6 +17,12 @@ use crate::lab::{
     wait_for,
 };
 
+/// Names of the addresses of [`Wire`].
+const RANGES: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../host/networks/tests/files/ranges.csv"
+);
+
 /// A collector at 10.7.0.2 for senders of 10.7.0.0/24.
 pub struct Collector {
     child: Child,
@@ -38,6 +44,7 @@ impl Collector {
                     [..if more.contains(&"--window") { 0 } else { 4 }],
             )
             .args(more)
+            .env("SKUA_NETWORKS_RANGES", RANGES)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -161,6 +168,9 @@ fn what_both_hosts_tell_is_counted_once_and_nothing_is_missing() {
     assert_eq!((all("begun"), all("joined")), (40, 40), "{lines:?}");
     assert!(service.iter().all(|line| line["client"] == "10.7.0.1"));
     assert!(service.iter().all(|line| line["server"] == "10.7.0.2"));
+    for side in ["client_network", "server_network"] {
+        assert!(service.iter().all(|line| line[side] == "the wire"));
+    }
     assert!(service.iter().any(|line| line["service_by"] == "kernel"));
     assert_eq!(sum_of(service.iter().copied()).0, elsewhere.0);
     for line in service {

@@ -129,7 +129,7 @@ fn conditions_mean_the_same_live_and_in_the_lake() {
         "received",
         "packets",
         "bytes",
-        "retransmitted",
+        "retransmits",
         "begun",
         "ended",
         "rtt",

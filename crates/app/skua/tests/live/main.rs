@@ -21,6 +21,7 @@ mod lab;
 mod lake;
 mod large_answers;
 mod links;
+mod losses;
 mod namespaces;
 mod networks;
 mod once;

@@ -9,14 +9,29 @@ fn seconds(flow: &Value) -> String {
     duration(flow["duration"].as_u64().unwrap_or(0))
 }
 
-/// Processes of both sides, if known: `curl > nginx`, `curl >`, `> nginx`.
-fn processes(flow: &Value) -> String {
-    let [a, b] = ["a", "b"].map(|side| text(&flow[side]["process"]));
+/// What is known of both sides: `curl > nginx`, `curl >`, `> nginx`.
+fn both(flow: &Value, of: impl Fn(&Value) -> String) -> String {
+    let [a, b] = ["a", "b"].map(|side| of(&flow[side]));
     match (a.is_empty(), b.is_empty()) {
         (true, true) => String::new(),
         (false, true) => format!("{a} >"),
         (true, false) => format!("> {b}"),
         (false, false) => format!("{a} > {b}"),
+    }
+}
+
+fn processes(flow: &Value) -> String {
+    both(flow, |side| text(&side["process"]))
+}
+
+/// Number and name of the autonomous system of a side.
+fn system(side: &Value) -> String {
+    match side["asn"].as_u64() {
+        Some(number) => {
+            let named = format!("AS{number} {}", text(&side["organization"]));
+            named.trim_end().to_owned()
+        }
+        None => String::new(),
     }
 }
 
@@ -82,7 +97,7 @@ fn packets(flow: &Value, way: &str) -> String {
 }
 
 /// Columns of `skua flows`: what tells conversations apart first.
-pub const FLOW_COLUMNS: [Column; 16] = [
+pub const FLOW_COLUMNS: [Column; 19] = [
     column("PROCESSES", 1, processes),
     column("PROTO", 0, |f| text(&f["protocol"])),
     column("FROM", 0, |f| endpoint(&f["a"])),
@@ -93,12 +108,15 @@ pub const FLOW_COLUMNS: [Column; 16] = [
     number("AGE", 4, seconds),
     column("STATE", 5, tcp),
     number("RTT", 7, round_trip),
+    column("COUNTRIES", 8, |f| both(f, |side| text(&side["country"]))),
+    column("NETWORKS", 8, |f| both(f, |side| text(&side["network"]))),
+    column("AS", 8, |f| both(f, system)),
     column("INTERFACE", 6, interface),
-    number("SENT PKTS", 8, |f| packets(f, "ab")),
-    number("RECEIVED PKTS", 8, |f| packets(f, "ba")),
-    number("RETRANS", 8, retransmitted),
-    column("FLAGS", 9, flags),
-    column("COMMUNITY ID", 10, |f| text(&f["community_id"])),
+    number("SENT PKTS", 9, |f| packets(f, "ab")),
+    number("RECEIVED PKTS", 9, |f| packets(f, "ba")),
+    number("RETRANS", 9, retransmitted),
+    column("FLAGS", 10, flags),
+    column("COMMUNITY ID", 11, |f| text(&f["community_id"])),
 ];
 
 #[cfg(test)]
@@ -114,5 +132,16 @@ mod tests {
         assert_eq!(of("curl", ""), "curl >");
         assert_eq!(of("", "nginx"), "> nginx");
         assert_eq!(of("", ""), "");
+        let known = serde_json::json!({
+            "a": {"network": "office"},
+            "b": {"country": "NO", "asn": 64501, "organization": "Example South"},
+        });
+        let cell = |title: &str| {
+            let column = FLOW_COLUMNS.iter().find(|column| column.title == title);
+            column.map(|column| (column.cell)(&known))
+        };
+        assert_eq!(cell("COUNTRIES").as_deref(), Some("> NO"));
+        assert_eq!(cell("AS").as_deref(), Some("> AS64501 Example South"));
+        assert_eq!(cell("NETWORKS").as_deref(), Some("office >"));
     }
 }

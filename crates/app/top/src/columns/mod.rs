@@ -19,6 +19,7 @@ pub use sockets::{DEPENDENCIES, SERVICES, SOCKETS, place};
 pub use tree::TREE;
 
 /// A column of a table.
+#[derive(Clone, Copy)]
 pub struct Column {
     /// Title in capitals.
     pub title: &'static str,
@@ -33,6 +34,28 @@ pub struct Column {
 /// A text, empty when there is none.
 pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+impl Column {
+    /// How it is named when it is chosen: `sent-pkts`.
+    pub fn name(&self) -> String {
+        self.title.to_lowercase().replace(' ', "-")
+    }
+}
+
+/// The columns of these names, in their order.
+///
+/// # Errors
+///
+/// The name that none has.
+pub fn named(columns: &[Column], names: &[String]) -> Result<Vec<Column>, String> {
+    let one = |name: &String| {
+        let written = name.trim().to_lowercase().replace([' ', '_'], "-");
+        let mut all = columns.iter();
+        let found = all.find(|column| column.name() == written);
+        found.copied().ok_or_else(|| name.clone())
+    };
+    names.iter().map(one).collect()
 }
 
 /// A left-aligned column.

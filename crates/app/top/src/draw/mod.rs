@@ -174,6 +174,9 @@ fn list(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     if list.rows.is_empty() {
         let text = match (app.view, list.answered) {
             (View::Events, _) => "nothing has changed since `skua top` started",
+            (View::Flows, true) if !list.filter.is_empty() && !app.fleet => {
+                "nothing matches; conditions: process:curl port:443 rate>1Mbit \"text\""
+            }
             (_, true) => "nothing there",
             (_, false) => "asking",
         };

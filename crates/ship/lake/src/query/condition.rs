@@ -86,9 +86,10 @@ const SEARCHED: [&str; 9] = [
     "unit",
     "user",
     "address",
-    "interface",
     "service",
     "protocol",
+    // The last: what is only in the name of an interface is asked of that point alone.
+    "interface",
 ];
 
 /// What a key is here.
@@ -198,7 +199,7 @@ impl Conditions {
             let sides = ["client", "server"].iter();
             let services = sides.filter_map(|name| Field::named(table, name).ok());
             self.rows.push(Condition {
-                fields: names.chain(services).collect(),
+                fields: services.chain(names).collect(),
                 wanted: Wanted::Contains(lower.collect()),
                 negated: raw.negated,
                 namespace: false,
@@ -238,6 +239,11 @@ impl Condition {
         all.and(table, &format!("address:{address}"))?;
         let one = all.rows.pop();
         one.ok_or_else(|| LakeError::Question("no address".into()))
+    }
+
+    /// Whether a text is searched in several fields.
+    pub(crate) fn is_search(&self) -> bool {
+        matches!(self.wanted, Wanted::Contains(_))
     }
 
     /// Whether a number is as compared; a negated condition holds when it is not.

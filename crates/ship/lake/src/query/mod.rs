@@ -59,7 +59,7 @@ impl Order {
         ("received", Self::Received),
         ("begun", Self::Begun),
         ("ended", Self::Ended),
-        ("retransmitted", Self::Retransmitted),
+        ("retransmits", Self::Retransmitted),
         ("rtt", Self::Rtt),
         ("last", Self::Last),
         ("start", Self::First),

@@ -60,6 +60,8 @@ struct Execution<'q> {
     hints: Vec<Condition>,
     /// Whether each point counts by itself: the question is about points.
     points: bool,
+    /// Whether only a name of the point of the last row that matched had the text that is searched.
+    at_point: bool,
     answer: Answer,
     /// Times of the first row and of the last, whether they match or not.
     observed: [i64; 2],
@@ -129,9 +131,12 @@ impl<'q> Execution<'q> {
                 .filter_map(|address| Condition::address(question.table, *address).ok())
                 .collect(),
             points: {
-                let conditions = question.conditions.rows.iter().flat_map(|c| &c.fields);
+                let conditions = question.conditions.rows.iter();
+                let conditions = conditions.filter(|condition| !condition.is_search());
+                let conditions = conditions.flat_map(|condition| &condition.fields);
                 question.by.iter().chain(conditions).any(Field::is_of_point)
             },
+            at_point: false,
             answer: Answer {
                 by: Answer::fields(&question.by),
                 ..Answer::default()
@@ -278,7 +283,6 @@ impl<'q> Execution<'q> {
             };
             points |= key.vlan != [0; 2] && !(filter.matches)(&untagged, flags);
         }
-        let counted = Counted::of(rows, row, points);
         let server = match self.texts.get(rows.number(row, flow::SERVICE_SIDE) as u32) {
             "a" => Some(Side::A),
             "b" => Some(Side::B),
@@ -289,6 +293,7 @@ impl<'q> Execution<'q> {
             // Viewed from the service's side, or from the side that spoke first.
             let usual = server.unwrap_or(Side::A);
             if self.holds(rows, row, usual, server, false) {
+                let counted = Counted::of(rows, row, points || self.at_point);
                 self.add(rows, row, usual, server, &counted);
             }
             return;
@@ -326,6 +331,7 @@ impl<'q> Execution<'q> {
                 continue;
             }
             before = Some(key);
+            let counted = Counted::of(rows, row, points || self.at_point);
             self.add(rows, row, side, server, &counted);
         }
     }
@@ -358,7 +364,8 @@ impl<'q> Execution<'q> {
         let question = self.question;
         let texts = &self.texts;
         let mut conditions = question.conditions.rows.iter().zip(&mut self.held);
-        conditions.all(|(condition, held)| {
+        let mut at_point = false;
+        let all = conditions.all(|(condition, held)| {
             let mut fields = condition.fields.iter().enumerate();
             let found = fields.any(|(place, field)| {
                 let of_view = sided && question.by.contains(field);
@@ -383,11 +390,15 @@ impl<'q> Execution<'q> {
                         let found = condition.finds_text(texts.get(number as u32));
                         held[number] = if found { 1 } else { 2 };
                     }
-                    held[number] == 1
+                    let found = held[number] == 1;
+                    at_point |= found && condition.is_search() && field.is_of_point();
+                    found
                 })
             });
             found != condition.negated
-        })
+        });
+        self.at_point = at_point;
+        all
     }
 
     fn add(

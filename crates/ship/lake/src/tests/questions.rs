@@ -209,6 +209,42 @@ fn a_conversation_counts_what_each_drain_added() {
 }
 
 #[test]
+fn a_text_that_is_searched_counts_a_conversation_once() {
+    let place = TestLake::new();
+    let writer = place.writer();
+    let (first, mut second) = (record(9, 0), record(9, 0));
+    second.key.ifindex += 1;
+    let nothing = Once {
+        lo_sent: Counters::default(),
+        hi_sent: Counters::default(),
+        begun: false,
+        ended: false,
+    };
+    let points = [
+        (first, "eth0", Once::alone(&first, first.updated_ns)),
+        (second, "br0", nothing),
+    ];
+    writer.flows(points.iter().map(|(record, interface, once)| FlowChange {
+        once: *once,
+        record,
+        host: "web-1",
+        interface: (*interface).into(),
+        parties: parties(9),
+    }));
+    drop(writer);
+    let bytes = |text: &str| {
+        let mut question = always();
+        question.conditions.and(Table::Flows, text).unwrap();
+        let lines = lines(&ask(&place.lake(), question));
+        lines.first().map(|line| line["received"]["bytes"].clone())
+    };
+    assert_eq!(bytes("\"CURL\""), Some(900.into()));
+    // What only the name of an interface has is asked of that point.
+    assert_eq!(bytes("\"br\""), Some(900.into()));
+    assert_eq!(bytes("\"wlan\""), None);
+}
+
+#[test]
 fn too_many_groups_are_refused_with_what_helps() {
     let (_place, lake) = filled();
     let mut question = always().by("client_address").unwrap();

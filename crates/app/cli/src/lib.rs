@@ -17,6 +17,7 @@ mod columns;
 pub mod command_line;
 mod compressed;
 pub mod console;
+pub mod dns;
 #[cfg(test)]
 mod docs;
 pub mod doctor;

@@ -20,7 +20,10 @@ use skua_watch::{
     summary,
 };
 
-use crate::{arguments::ReplayArguments, compressed};
+use crate::{
+    arguments::{ReplayArguments, ReplayFormat},
+    compressed,
+};
 
 /// Replays of a file give the same identifiers.
 const TABLE_SEED: u64 = 1;
@@ -34,16 +37,35 @@ pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
         // Nobody asked for that file, and perhaps it is not ours to read.
         (Err(error), None) => tracing::warn!("{error:#}; records do not say whose addresses are"),
     }
-    if arguments.file == Path::new("-") {
+    open(&arguments.file, Replay(arguments))
+}
+
+/// What is done with a capture file, from wherever it is read.
+pub trait WithFile {
+    /// Does it.
+    fn run<R: Read>(self, file: CaptureFile<R>) -> anyhow::Result<()>;
+}
+
+/// Opens a capture file, also one that is compressed, or standard input (`-`).
+pub fn open(path: &Path, with: impl WithFile) -> anyhow::Result<()> {
+    if path == Path::new("-") {
         let (reader, _) = compressed::reader(io::stdin().lock())?;
-        return run(arguments, CaptureFile::new("standard input", reader)?);
+        return with.run(CaptureFile::new("standard input", reader)?);
     }
-    match compressed::open(&arguments.file)? {
+    match compressed::open(path)? {
         Some(reader) => {
-            let name = arguments.file.display().to_string();
-            run(arguments, CaptureFile::new(&name, reader)?)
+            let name = path.display().to_string();
+            with.run(CaptureFile::new(&name, reader)?)
         }
-        None => run(arguments, CaptureFile::open(&arguments.file)?),
+        None => with.run(CaptureFile::open(path)?),
+    }
+}
+
+struct Replay<'a>(&'a ReplayArguments);
+
+impl WithFile for Replay<'_> {
+    fn run<R: Read>(self, file: CaptureFile<R>) -> anyhow::Result<()> {
+        run(self.0, file)
     }
 }
 
@@ -79,7 +101,10 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         last_ns,
         packets,
         damage,
-    } = capture_file::count(&mut file, &mut table, &mut selection)?;
+    } = match arguments.print.output {
+        ReplayFormat::Eve => crate::dns::eve(&mut file, &mut table, &mut selection)?,
+        _ => capture_file::count(&mut file, &mut table, &mut selection)?,
+    };
     if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {
         tracing::warn!("{damage}; {packets} packets count");
     }
@@ -99,21 +124,16 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     let lost = account.lost();
     state.account = account.into();
     let shared = Shared::still(state)?;
-    let mut lines = Vec::new();
-    write_flows(
-        &mut lines,
-        &shared,
-        &Query {
-            sort: arguments.sort.by(),
-            limit: arguments.limit.unwrap_or(usize::MAX),
-            // A file may have the same packets of several interfaces: it is shown as it is.
-            view: View::Points,
-            ..Query::all()
-        }
-        .having(flow_filter(None, &arguments.conditions)?),
-        arguments.print.output == OutputFormat::Csv,
-    );
-    Printer::of_flows(arguments.print.output).finish(&lines)?;
+    let output = match arguments.print.output {
+        ReplayFormat::Table => Some(OutputFormat::Table),
+        ReplayFormat::Json => Some(OutputFormat::Json),
+        ReplayFormat::Csv => Some(OutputFormat::Csv),
+        // Written while the file was read.
+        ReplayFormat::Eve => None,
+    };
+    if let Some(output) = output {
+        print(arguments, output, &shared)?;
+    }
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
         summary::print(format, &shared.read());
@@ -122,4 +142,23 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         Some(damage) => bail!("{damage}; {packets} packets count"),
         None => Ok(()),
     }
+}
+
+/// Prints the conversations.
+fn print(arguments: &ReplayArguments, output: OutputFormat, shared: &Shared) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    write_flows(
+        &mut lines,
+        shared,
+        &Query {
+            sort: arguments.sort.by(),
+            limit: arguments.limit.unwrap_or(usize::MAX),
+            // A file may have the same packets of several interfaces: it is shown as it is.
+            view: View::Points,
+            ..Query::all()
+        }
+        .having(flow_filter(None, &arguments.conditions)?),
+        output == OutputFormat::Csv,
+    );
+    Printer::of_flows(output).finish(&lines)
 }

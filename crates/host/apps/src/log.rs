@@ -1,0 +1,147 @@
+//! What was said lately, in memory.
+
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    Names, Stats,
+    dns::{Lookup, Outcome},
+};
+
+/// Codes that are counted apart: 0 to 15, the last one all others.
+pub const CODES: usize = 17;
+/// Upper bounds of the classes of latencies, in seconds; beyond them is one class more.
+pub const LATENCY_BOUNDS: [f64; 11] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
+];
+
+/// Sums since the start.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Sums {
+    /// Records by outcome, in the order of [`Outcome::ALL`].
+    pub outcomes: [u64; Outcome::ALL.len()],
+    /// Answers by code.
+    pub codes: [u64; CODES],
+    /// Questions sent again.
+    pub retries: u64,
+    /// Answers that were truncated.
+    pub truncated: u64,
+    /// Latencies by class, and their sum in ns.
+    pub latencies: [u64; LATENCY_BOUNDS.len() + 1],
+    /// Their sum in ns.
+    pub latency_ns: u64,
+    /// Records that were removed for later ones.
+    pub forgotten: u64,
+    /// Heads of packets that were sent to us and not read in time.
+    pub unread: u64,
+}
+
+/// Records, the names of addresses, and sums. Clones share one log.
+#[derive(Clone, Debug)]
+pub struct Log(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    most: usize,
+    /// With the moment when they were added, which rises.
+    recent: VecDeque<(u64, Arc<Lookup>)>,
+    serial: u64,
+    names: Names,
+    sums: Sums,
+    stats: Stats,
+}
+
+impl Log {
+    /// Room for so many records, and names of so many pairs of client and address.
+    pub fn new(records: usize, names: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            most: records,
+            recent: VecDeque::new(),
+            serial: 0,
+            names: Names::new(names),
+            sums: Sums::default(),
+            stats: Stats::default(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // What is behind the lock is changed in one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a record, at a moment in ns.
+    pub fn add(&self, lookup: Lookup, now_ns: u64) {
+        let mut inner = self.lock();
+        inner.names.learn(&lookup);
+        inner.sums.add(&lookup);
+        if inner.most == 0 {
+            return;
+        }
+        if inner.recent.len() == inner.most {
+            inner.recent.pop_front();
+            inner.sums.forgotten += 1;
+        }
+        // Each has a moment of its own, so that a reader who has seen one has seen all before it.
+        let serial = now_ns.max(inner.serial + 1);
+        inner.serial = serial;
+        inner.recent.push_back((serial, Arc::new(lookup)));
+    }
+
+    /// Notes what was seen and left out so far, and how many heads were not read in time.
+    pub fn set_stats(&self, stats: Stats, unread: u64) {
+        let mut inner = self.lock();
+        inner.stats = stats;
+        inner.sums.unread = unread;
+    }
+
+    /// The records that were added after a moment, oldest first, and the moment of the last one.
+    pub fn since(&self, moment_ns: u64) -> (Vec<Arc<Lookup>>, u64) {
+        let inner = self.lock();
+        let from = inner
+            .recent
+            .partition_point(|(added, _)| *added <= moment_ns);
+        let new = inner.recent.range(from..).map(|(_, lookup)| lookup.clone());
+        (new.collect(), inner.serial)
+    }
+
+    /// The name by which a client found an address, see [`Names::of`].
+    pub fn name_of(&self, client: IpAddr, address: IpAddr, at_ns: u64) -> Option<Arc<str>> {
+        self.lock().names.of(client, address, at_ns).cloned()
+    }
+
+    /// Sums since the start, and what was seen and left out.
+    pub fn sums(&self) -> (Sums, Stats) {
+        let inner = self.lock();
+        (inner.sums, inner.stats)
+    }
+
+    /// Names of addresses that are known, and those that had to go.
+    pub fn names(&self) -> (usize, u64) {
+        let inner = self.lock();
+        (inner.names.len(), inner.names.evicted)
+    }
+}
+
+impl Sums {
+    fn add(&mut self, lookup: &Lookup) {
+        let outcome = Outcome::ALL.iter().position(|o| *o == lookup.outcome);
+        if let Some(outcome) = outcome {
+            self.outcomes[outcome] += 1;
+        }
+        if let Some(code) = lookup.code {
+            self.codes[usize::from(code).min(CODES - 1)] += 1;
+        }
+        self.retries += u64::from(lookup.retries);
+        self.truncated +=
+            u64::from(lookup.code.is_some() && lookup.flags & crate::dns::flag::TC != 0);
+        if let Some(ns) = lookup.latency_ns {
+            let seconds = ns as f64 / 1e9;
+            let class = LATENCY_BOUNDS.partition_point(|bound| *bound < seconds);
+            self.latencies[class] += 1;
+            self.latency_ns += ns;
+        }
+    }
+}

@@ -204,6 +204,8 @@ enum point_cause {
 	NOTE_RAW_LOST,	 /* packets to store that did not fit into the ring */
 	NOTE_LIVE_LOST,	 /* packets of a live stream that did not fit into the ring */
 	NOTE_REUSE_MERGED, /* SYNs counted in the previous closed connection: the ring was full */
+	NOTE_HEAD_LIMIT,   /* heads beyond settings.head_rate */
+	NOTE_HEAD_LOST,	   /* heads that did not fit into the ring */
 	CAUSE_MAX,
 };
 
@@ -257,6 +259,8 @@ struct flow_settings {
 	__u8 addresses;	    /* there may be an address set */
 	__u8 first_packets; /* number of packets of each entry to send (SKUA_PACKETS) */
 	__u32 packet_bytes; /* bytes of a packet to send, at most PACKET_MOST */
+	__u32 head_rate;    /* heads per second and CPU, 0: none (SKUA_PACKETS) */
+	__u32 pad;
 };
 
 #define PACKET_MOST 65536
@@ -264,6 +268,7 @@ struct flow_settings {
 /* Bits of packet_head.why. */
 #define PACKET_FIRST 1 /* it is one of the first of its flow */
 #define PACKET_LIVE  2 /* for live streams */
+#define PACKET_HEAD  4 /* for what is said in conversations: heads.h */
 
 /* Before the bytes of a packet in the ring. */
 struct packet_head {
@@ -291,7 +296,7 @@ struct own_key {
 };
 
 _Static_assert(sizeof(struct own_key) == 40, "own_key");
-_Static_assert(sizeof(struct flow_settings) == 88, "flow_settings");
+_Static_assert(sizeof(struct flow_settings) == 96, "flow_settings");
 _Static_assert(sizeof(struct packet_head) == 80, "packet_head");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");

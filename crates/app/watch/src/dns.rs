@@ -279,6 +279,12 @@ pub fn csv_header(summary: bool) -> fn(&mut Vec<u8>) -> io::Result<()> {
     }
 }
 
+/// JSON Schema of a line: a lookup, or the sums of a server.
+pub fn json_schema() -> serde_json::Value {
+    let sums = skua_record::json_schema("Skua name server", SUMMARY);
+    serde_json::json!({"anyOf": [skua_apps::dns::json_schema(), sums]})
+}
+
 /// The chapters on lookups of `docs/records.md`: of each, and of their sums by server.
 pub fn documentation() -> [String; 2] {
     [

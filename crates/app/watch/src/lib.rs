@@ -11,6 +11,7 @@ pub mod filter;
 pub mod flow_lines;
 pub mod flow_metrics;
 pub mod groups;
+pub mod heads;
 pub mod record_filter;
 pub mod rights;
 pub mod session;

@@ -53,7 +53,8 @@ pub fn dns(sent: &Sent<'_>, packet: u64) -> Value {
     if answer {
         let names = ["answers", "authorities", "additionals"];
         for (name, section) in names.into_iter().zip(&message.sections) {
-            let records: Vec<Value> = section.iter().map(|r| record(r, &kind, mdns)).collect();
+            let records = section.iter().flat_map(|r| records(r, &kind, mdns));
+            let records: Vec<Value> = records.collect();
             if !records.is_empty() {
                 dns.insert(name.into(), records.into());
             }
@@ -75,6 +76,21 @@ pub fn dns(sent: &Sent<'_>, packet: u64) -> Value {
         "proto": if sent.tcp { "TCP" } else { "UDP" },
         event: dns,
     })
+}
+
+/// A resource record; each text of DNS (TXT) is one of its own.
+fn records(one: &Resource, kind: &dyn Fn(u16) -> String, mdns: bool) -> Vec<Value> {
+    let Data::Text(texts) = &one.data else {
+        return vec![record(one, kind, mdns)];
+    };
+    if mdns {
+        return vec![record(one, kind, mdns)];
+    }
+    let each = texts.iter().map(|text| Resource {
+        data: Data::Text(vec![text.clone()]),
+        ..one.clone()
+    });
+    each.map(|one| record(&one, kind, mdns)).collect()
 }
 
 fn record(record: &Resource, kind: &dyn Fn(u16) -> String, mdns: bool) -> Value {
@@ -131,7 +147,13 @@ fn record(record: &Resource, kind: &dyn Fn(u16) -> String, mdns: bool) -> Value 
 fn text(data: &Data) -> String {
     match data {
         Data::Mail { exchange, .. } => exchange.clone(),
-        Data::Other(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Data::Other(bytes) => {
+            let escaped = bytes.iter().map(|byte| match byte {
+                ..0x80 => char::from(*byte).to_string(),
+                byte => format!("\\x{byte:02x}"),
+            });
+            escaped.collect()
+        }
         other => other.to_string(),
     }
 }
@@ -140,13 +162,15 @@ fn text(data: &Data) -> String {
 fn grouped(message: &Message) -> Map<String, Value> {
     let mut groups = Map::new();
     for answer in message.answers() {
-        let line = record(answer, &|number| numbers::kind(number).into_owned(), false);
-        let data = ["rdata", "srv", "soa", "sshfp"]
-            .into_iter()
-            .find_map(|name| line.get(name));
-        let group = groups.entry(numbers::kind(answer.kind));
-        if let (Value::Array(list), Some(data)) = (group.or_insert_with(|| json!([])), data) {
-            list.push(data.clone());
+        let kind = |number| numbers::kind(number).into_owned();
+        for line in records(answer, &kind, false) {
+            let data = ["rdata", "srv", "soa", "sshfp"]
+                .into_iter()
+                .find_map(|name| line.get(name));
+            let group = groups.entry(numbers::kind(answer.kind));
+            if let (Value::Array(list), Some(data)) = (group.or_insert_with(|| json!([])), data) {
+                list.push(data.clone());
+            }
         }
     }
     groups

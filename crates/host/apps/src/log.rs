@@ -35,8 +35,6 @@ pub struct Sums {
     pub latency_ns: u64,
     /// Records that were removed for later ones.
     pub forgotten: u64,
-    /// Heads of packets that were sent to us and not read in time.
-    pub unread: u64,
 }
 
 /// Records, the names of addresses, and sums. Clones share one log.
@@ -90,11 +88,9 @@ impl Log {
         inner.recent.push_back((serial, Arc::new(lookup)));
     }
 
-    /// Notes what was seen and left out so far, and how many heads were not read in time.
-    pub fn set_stats(&self, stats: Stats, unread: u64) {
-        let mut inner = self.lock();
-        inner.stats = stats;
-        inner.sums.unread = unread;
+    /// Notes what was seen and left out so far.
+    pub fn set_stats(&self, stats: Stats) {
+        self.lock().stats = stats;
     }
 
     /// The records that were added after a moment, oldest first, and the moment of the last one.

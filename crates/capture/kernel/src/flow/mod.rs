@@ -163,6 +163,7 @@ impl FlowTable {
             addresses: (config.max_addresses > 0).into(),
             first_packets: config.packets.map_or(0, |packets| packets.first),
             packet_bytes: config.packets.map_or(0, |packets| packets.most_bytes()),
+            head_rate: config.packets.map_or(0, |packets| packets.heads),
             ..Settings::default()
         };
         let (object, rung, settings, member) = match shared(rungs, settings, &config) {

@@ -67,7 +67,11 @@ pub struct Sent<'a> {
 impl Sent<'_> {
     /// The dialect.
     pub fn dialect(&self) -> Dialect {
-        Dialect::of([self.from.port(), self.to.port()])
+        match self.tcp {
+            // The others are over UDP alone.
+            true => Dialect::Dns,
+            false => Dialect::of([self.from.port(), self.to.port()]),
+        }
     }
 }
 

@@ -159,6 +159,17 @@ impl Lookup {
             .collect();
     }
 
+    /// With no more of the name than its last two labels, and without answers.
+    pub fn redacted(mut self) -> Self {
+        let dots = self.name.rmatch_indices('.').map(|(at, _)| at);
+        // An escaped dot is no end of a label; then less remains.
+        if let Some(at) = dots.filter(|at| !self.name[..*at].ends_with('\\')).nth(1) {
+            self.name.replace_range(..at, "*");
+        }
+        self.answers.clear();
+        self
+    }
+
     /// The least time to live of the answers, in seconds.
     pub fn ttl(&self) -> Option<u32> {
         self.answers.iter().map(|answer| answer.ttl).min()

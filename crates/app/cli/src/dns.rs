@@ -96,7 +96,7 @@ struct OfFile<'a>(&'a DnsArguments);
 impl replay::WithFile for OfFile<'_> {
     fn run<R: Read>(self, mut file: CaptureFile<R>) -> anyhow::Result<()> {
         let arguments = self.0;
-        let log = Log::new(usize::MAX, 0);
+        let log = Log::new(usize::MAX);
         let (mut table, mut selection) = (FlowTable::new(&TableConfig::default()), all()?);
         let read = watch(&mut file, &mut table, &mut selection, &mut |event, _| {
             if let Event::Lookup(lookup) = event {

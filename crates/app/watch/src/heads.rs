@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use skua_apps::{
     Config as WatcherConfig, Event, Log, Watcher,
     dns::{Limits, Lookup, Place},
+    names,
 };
 use skua_config::app::App;
 use skua_flow::{Direction, ObservedPacket};
@@ -36,6 +37,7 @@ pub struct Heads {
 impl Heads {
     /// Reads those of a probe.
     pub fn read(app: &App, tunnels: bool, packets: &Packets) -> Self {
+        names::begin(app.names as usize);
         let timeout_ns = u64::try_from(app.timeout.as_nanos()).unwrap_or(u64::MAX);
         let config = WatcherConfig {
             dns: Limits {
@@ -47,7 +49,7 @@ impl Heads {
         };
         let heads = Self {
             watcher: Arc::new(Mutex::new(Watcher::new(config))),
-            log: Log::new(app.records as usize, app.names as usize),
+            log: Log::new(app.records as usize),
             redact: app.redact,
         };
         let reader = heads.clone();

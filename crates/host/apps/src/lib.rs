@@ -8,7 +8,7 @@ mod connections;
 pub mod dns;
 pub mod eve;
 mod log;
-mod names;
+pub mod names;
 mod stream;
 mod watcher;
 

@@ -2,12 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::{
-    Names, Stats,
+    Stats,
     dns::{Lookup, Outcome},
 };
 
@@ -37,7 +36,7 @@ pub struct Sums {
     pub forgotten: u64,
 }
 
-/// Records, the names of addresses, and sums. Clones share one log.
+/// Records and sums. Clones share one log.
 #[derive(Clone, Debug)]
 pub struct Log(Arc<Mutex<Inner>>);
 
@@ -47,19 +46,17 @@ struct Inner {
     /// With the moment when they were added, which rises.
     recent: VecDeque<(u64, Arc<Lookup>)>,
     serial: u64,
-    names: Names,
     sums: Sums,
     stats: Stats,
 }
 
 impl Log {
-    /// Room for so many records, and names of so many pairs of client and address.
-    pub fn new(records: usize, names: usize) -> Self {
+    /// Room for so many records.
+    pub fn new(records: usize) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             most: records,
             recent: VecDeque::new(),
             serial: 0,
-            names: Names::new(names),
             sums: Sums::default(),
             stats: Stats::default(),
         })))
@@ -72,8 +69,8 @@ impl Log {
 
     /// Adds a record, at a moment in ns.
     pub fn add(&self, lookup: Lookup, now_ns: u64) {
+        crate::names::learn(&lookup);
         let mut inner = self.lock();
-        inner.names.learn(&lookup);
         inner.sums.add(&lookup);
         if inner.most == 0 {
             return;
@@ -103,21 +100,10 @@ impl Log {
         (new.collect(), inner.serial)
     }
 
-    /// The name by which a client found an address, see [`Names::of`].
-    pub fn name_of(&self, client: IpAddr, address: IpAddr, at_ns: u64) -> Option<Arc<str>> {
-        self.lock().names.of(client, address, at_ns).cloned()
-    }
-
     /// Sums since the start, and what was seen and left out.
     pub fn sums(&self) -> (Sums, Stats) {
         let inner = self.lock();
         (inner.sums, inner.stats)
-    }
-
-    /// Names of addresses that are known, and those that had to go.
-    pub fn names(&self) -> (usize, u64) {
-        let inner = self.lock();
-        (inner.names.len(), inner.names.evicted)
     }
 }
 

@@ -1,15 +1,61 @@
 //! Which names led clients to which addresses, and when.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    net::IpAddr,
-    sync::Arc,
+    collections::{HashMap, HashSet, VecDeque},
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use crate::dns::{Lookup, Outcome, numbers};
+use crate::dns::{Dialect, Lookup, Outcome, numbers};
+
+/// What this process has learnt, so that all records of conversations can show it; none when nothing is read.
+static LEARNT: RwLock<Option<Names>> = RwLock::new(None);
+/// Whether there is something, readable without the lock.
+static READS: AtomicBool = AtomicBool::new(false);
+
+/// From now on names are learnt, of so many pairs of client and address.
+pub fn begin(most: usize) {
+    *LEARNT.write().unwrap_or_else(PoisonError::into_inner) = Some(Names::new(most));
+    READS.store(true, Ordering::Release);
+}
+
+/// Learns from a lookup, if names are learnt.
+pub(crate) fn learn(lookup: &Lookup) {
+    if let Some(names) = &mut *LEARNT.write().unwrap_or_else(PoisonError::into_inner) {
+        names.learn(lookup);
+    }
+}
+
+fn with<T>(ask: impl FnOnce(&Names) -> Option<T>) -> Option<T> {
+    if !READS.load(Ordering::Acquire) {
+        return None;
+    }
+    let learnt = LEARNT.read().unwrap_or_else(PoisonError::into_inner);
+    learnt.as_ref().and_then(ask)
+}
+
+/// The name by which the other side of a conversation that began at a moment, `client`, has found an address.
+pub fn of(client: IpAddr, address: IpAddr, at_ns: u64) -> Option<Arc<str>> {
+    with(|names| names.of(client, address, at_ns).cloned())
+}
+
+/// Whether DNS was spoken with a server there.
+pub fn is_server(server: SocketAddr) -> bool {
+    with(|names| names.servers.contains(&server).then_some(())).is_some()
+}
+
+/// Pairs of client and address, and addresses, that have names, and those that had to go.
+pub fn counts() -> (usize, u64) {
+    with(|names| Some((names.len(), names.evicted))).unwrap_or_default()
+}
 
 /// Names of an address that a client has asked for, kept at the same time.
 const MOST_OF_ADDRESS: usize = 8;
+/// Servers that are remembered.
+const MOST_SERVERS: usize = 4096;
 /// A connection may be seen a moment before the answer that led to it is: they come from different buffers.
 const TOLERANCE_NS: u64 = 50_000_000;
 
@@ -28,6 +74,8 @@ pub struct Names {
     /// By client and address; without a client, of any.
     known: HashMap<(Option<IpAddr>, IpAddr), Vec<Named>>,
     order: VecDeque<(Option<IpAddr>, IpAddr)>,
+    /// Servers that have answered.
+    servers: HashSet<SocketAddr>,
     /// Addresses that had to go because there were too many.
     pub evicted: u64,
 }
@@ -39,6 +87,7 @@ impl Names {
             most: most.max(2),
             known: HashMap::new(),
             order: VecDeque::new(),
+            servers: HashSet::new(),
             evicted: 0,
         }
     }
@@ -55,6 +104,10 @@ impl Names {
 
     /// Learns from an answer: the addresses, also those behind aliases, have the name that was asked for.
     pub fn learn(&mut self, lookup: &Lookup) {
+        let answered = matches!(lookup.outcome, Outcome::Answered | Outcome::Unasked);
+        if answered && lookup.dialect == Dialect::Dns && self.servers.len() < MOST_SERVERS {
+            self.servers.insert(lookup.server);
+        }
         if lookup.outcome != Outcome::Answered || !lookup.succeeded() || lookup.name.is_empty() {
             return;
         }

@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 pub use skua_record::{Aggregation, FieldType};
-use std::{fmt, io};
+use std::{fmt, io, sync::Arc};
 
 /// The flow record.
 pub struct Flows;
@@ -48,6 +48,8 @@ pub enum Own<'a> {
     Flags(u8),
     /// Community ID.
     Community(CommunityId),
+    /// Name by DNS.
+    Name(Arc<str>),
 }
 
 impl Own<'_> {
@@ -85,6 +87,7 @@ impl fmt::Display for Own<'_> {
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
+            Self::Name(name) => f.write_str(name),
         }
     }
 }
@@ -118,6 +121,7 @@ const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
+const NO_NAME: &str = "DNS is not read (`app.enabled`), or no answer had the address";
 const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
@@ -162,6 +166,9 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("a.port", Integer32, "", "without IP", "its transport port, 0 for protocols without ports",
         |l| port(&l.record.key, l.record.a().1))
         .own_key("Transport.A").column("a_port"),
+    Field::new("a.name", String, "", NO_NAME, "name by which its address was found: the one that `b`, or else anybody here, asked for last before the conversation began",
+        |l| own(named(l, true), Own::Name))
+        .is(Known).key("A.Name").column("a_name"),
     Field::new("a.process", String, "", NO_OWNER, "name of the process that has its socket",
         |l| Value::nonempty(owner(l, true).process))
         .is(Known).key("A.Process").column("a_process"),
@@ -190,6 +197,9 @@ const UP_TO_TCP: &[Field] = &[
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
         .own_key("Transport.B").column("b_port"),
+    Field::new("b.name", String, "", NO_NAME, "name by which its address was found: the one that `a`, or else anybody here, asked for last before the conversation began",
+        |l| own(named(l, false), Own::Name))
+        .is(Known).key("B.Name").column("b_name"),
     Field::new("b.process", String, "", NO_OWNER, "name of the process that has the socket of `b`",
         |l| Value::nonempty(owner(l, false).process))
         .is(Known).key("B.Process").column("b_process"),
@@ -414,6 +424,11 @@ fn known(line: &FlowLine<'_>, a: bool) -> skua_networks::Known {
     let (address, _) = if a { record.a() } else { record.b() };
     let address = record.key.ip(address);
     address.map(skua_networks::of).unwrap_or_default()
+}
+
+/// The name by which the address of `a`, or of `b`, was found.
+fn named(line: &FlowLine<'_>, a: bool) -> Option<Arc<str>> {
+    line.record.name_of(a)
 }
 
 /// The name of the service's port.

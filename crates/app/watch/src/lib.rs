@@ -7,6 +7,7 @@
 
 pub mod capture_file;
 pub mod dns;
+pub mod dns_metrics;
 pub mod filter;
 pub mod flow_lines;
 pub mod flow_metrics;

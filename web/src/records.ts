@@ -8,6 +8,7 @@ export interface Flow {
   a: {
     address: string;
     port?: number;
+    name?: string;
     process?: string;
     pid?: number;
     user?: string;
@@ -22,6 +23,7 @@ export interface Flow {
   b: {
     address: string;
     port?: number;
+    name?: string;
     process?: string;
     pid?: number;
     user?: string;
@@ -118,6 +120,7 @@ export interface Flow {
 export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["interface", "Interface"],
   ["layers", "LayersPath"],
+  ["a.name", "A.Name"],
   ["a.process", "A.Process"],
   ["a.pid", "A.PID"],
   ["a.user", "A.User"],
@@ -128,6 +131,7 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["a.asn", "A.ASN"],
   ["a.organization", "A.Organization"],
   ["a.network", "A.Network"],
+  ["b.name", "B.Name"],
   ["b.process", "B.Process"],
   ["b.pid", "B.PID"],
   ["b.user", "B.User"],

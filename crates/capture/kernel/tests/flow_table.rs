@@ -149,6 +149,69 @@ fn packets_come_with_their_bytes() {
     }
 }
 
+/// Messages of DNS come whole, up to a limit for each second and CPU, beyond which they are counted; others do not come.
+#[test]
+fn heads_come_up_to_a_limit_and_the_others_are_counted() {
+    use skua_flow::Cause;
+    skua_kernel::capture_libbpf_log();
+    let hooks = [
+        (HookKind::Tcx, (6, 6)),
+        (HookKind::Clsact, (5, 8)),
+        (HookKind::Socket, (5, 12)),
+        (HookKind::Xdp, (5, 18)),
+    ];
+    for (hook, since) in hooks {
+        if kernel() < since {
+            println!("no {} in this kernel", hook.name());
+            continue;
+        }
+        let config = FlowTableConfig {
+            max_entries: 1000,
+            // Of what tells a message from others nothing may be lost in a tunnel or an address set.
+            tunnels: true,
+            max_addresses: 16,
+            packets: Some(PacketConfig {
+                heads: 10,
+                bytes: 16_384,
+                ..PacketConfig::default()
+            }),
+            ..Default::default()
+        };
+        let mut table = FlowTable::new(hook, config).unwrap();
+        let mut ring = table.packets().unwrap().unwrap();
+        table.add_point(0, 1).unwrap();
+        let program = table.program(0, Direction::Ingress, LinkKind::Ethernet);
+        let program = program.unwrap().unwrap();
+        let attachment = Attachment::new(program, 1, Direction::Ingress, hook).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = sender.local_addr().unwrap().port().to_be_bytes();
+        // LLMNR's port has no listener here; what comes back by ICMP is no matter.
+        for (port, size) in [(5355, 1200), (5356, 100)].repeat(200) {
+            let _ = sender.send_to(&vec![7; size], ("127.0.0.1", port));
+        }
+        drop(attachment);
+        table.wait_for_programs().unwrap();
+        let mut heads = 0;
+        let mut others = 0;
+        ring.drain(&mut |packet| {
+            assert!(packet.head && !packet.live && packet.index.is_none());
+            if packet.data.get(34..36) == Some(&own) {
+                assert_eq!(packet.data.len(), 42 + 1200, "{hook:?}");
+                heads += 1;
+            } else {
+                others += 1;
+            }
+        })
+        .unwrap();
+        let [ingress, _] = table.point_counters(0, 1).unwrap().unwrap();
+        let omitted = ingress[Cause::HeadLimit as usize].packets;
+        assert!(heads >= 10, "{hook:?}: {heads}");
+        // On this host others may speak DNS meanwhile.
+        assert!(heads + others + omitted >= 200 && omitted > 0, "{hook:?}");
+        assert_eq!(ingress[Cause::HeadLost as usize].packets, 0);
+    }
+}
+
 fn read_live(ring: &mut skua_kernel::flow::PacketRing, ports: &[[u8; 2]; 2]) -> Vec<usize> {
     let mut sizes = Vec::new();
     ring.drain(&mut |packet| {

@@ -20,7 +20,7 @@ use skua_watch::{
     dns::{self, DnsQuery},
 };
 
-use crate::{replay, sockets::parameters};
+use crate::{file, sockets::parameters};
 
 /// Interval of `--follow`.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub struct DnsArguments {
 pub fn dns(arguments: &DnsArguments) -> anyhow::Result<()> {
     arguments.query.check()?;
     match &arguments.file {
-        Some(file) => replay::open(file, OfFile(arguments)),
+        Some(path) => file::open(path, OfFile(arguments)),
         None => of_server(arguments),
     }
 }
@@ -93,7 +93,7 @@ fn of_server(arguments: &DnsArguments) -> anyhow::Result<()> {
 /// The lookups in a capture file.
 struct OfFile<'a>(&'a DnsArguments);
 
-impl replay::WithFile for OfFile<'_> {
+impl file::WithFile for OfFile<'_> {
     fn run<R: Read>(self, mut file: CaptureFile<R>) -> anyhow::Result<()> {
         let arguments = self.0;
         let log = Log::new(usize::MAX);

@@ -23,6 +23,7 @@ mod docs;
 pub mod doctor;
 pub mod elements;
 pub mod extcap;
+pub mod file;
 pub mod flows;
 pub mod health;
 pub mod injection;

@@ -1,10 +1,6 @@
 //! `skua replay`: the same pipeline on a capture file.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-    sync::Arc,
-};
+use std::{io::Read, sync::Arc};
 
 use anyhow::bail;
 use skua_config::{Config, addresses, arguments::SummaryFormat};
@@ -22,7 +18,7 @@ use skua_watch::{
 
 use crate::{
     arguments::{ReplayArguments, ReplayFormat},
-    compressed,
+    dns, file,
 };
 
 /// Replays of a file give the same identifiers.
@@ -37,33 +33,12 @@ pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
         // Nobody asked for that file, and perhaps it is not ours to read.
         (Err(error), None) => tracing::warn!("{error:#}; records do not say whose addresses are"),
     }
-    open(&arguments.file, Replay(arguments))
-}
-
-/// What is done with a capture file, from wherever it is read.
-pub trait WithFile {
-    /// Does it.
-    fn run<R: Read>(self, file: CaptureFile<R>) -> anyhow::Result<()>;
-}
-
-/// Opens a capture file, also one that is compressed, or standard input (`-`).
-pub fn open(path: &Path, with: impl WithFile) -> anyhow::Result<()> {
-    if path == Path::new("-") {
-        let (reader, _) = compressed::reader(io::stdin().lock())?;
-        return with.run(CaptureFile::new("standard input", reader)?);
-    }
-    match compressed::open(path)? {
-        Some(reader) => {
-            let name = path.display().to_string();
-            with.run(CaptureFile::new(&name, reader)?)
-        }
-        None => with.run(CaptureFile::open(path)?),
-    }
+    file::open(&arguments.file, Replay(arguments))
 }
 
 struct Replay<'a>(&'a ReplayArguments);
 
-impl WithFile for Replay<'_> {
+impl file::WithFile for Replay<'_> {
     fn run<R: Read>(self, file: CaptureFile<R>) -> anyhow::Result<()> {
         run(self.0, file)
     }
@@ -102,7 +77,7 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         packets,
         damage,
     } = match arguments.print.output {
-        ReplayFormat::Eve => crate::dns::eve(&mut file, &mut table, &mut selection)?,
+        ReplayFormat::Eve => dns::eve(&mut file, &mut table, &mut selection)?,
         _ => capture_file::count(&mut file, &mut table, &mut selection)?,
     };
     if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {

@@ -260,10 +260,18 @@ struct flow_settings {
 	__u8 first_packets; /* number of packets of each entry to send (SKUA_PACKETS) */
 	__u32 packet_bytes; /* bytes of a packet to send, at most PACKET_MOST */
 	__u32 head_rate;    /* heads per second and CPU, 0: none (SKUA_PACKETS) */
-	__u32 pad;
+	__u8 head_segments; /* of each side of a connection that are heads */
+	__u8 pad[3];
 };
 
 #define PACKET_MOST 65536
+
+/* How many packets of lo and hi were sent as heads, of the slot with the same index. */
+struct flow_heads {
+	__u32 born; /* of the entry that it belongs to: part of slot.first */
+	__u8 sent[2];
+	__u8 pad[2];
+};
 
 /* Bits of packet_head.why. */
 #define PACKET_FIRST 1 /* it is one of the first of its flow */

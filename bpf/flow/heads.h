@@ -4,8 +4,9 @@
  * objects with SKUA_PACKETS, through whose ring they go, and only with settings.head_rate: else
  * the verifier removes all of it.
  *
- * Wanted are datagrams of DNS and its dialects, and segments of TCP on their ports. Inside tunnels
- * nothing is wanted: what they carry is seen at the interfaces where it comes from or goes to.
+ * Wanted are datagrams of DNS and its dialects, and segments of TCP on their ports; and of all
+ * other conversations the first datagram or the first segments of each side. Inside tunnels nothing
+ * is wanted: what they carry is seen at the interfaces where it comes from or goes to.
  */
 #pragma once
 #include "decode.h"
@@ -13,6 +14,8 @@
 #define PORT_DNS   53
 #define PORT_MDNS  5353
 #define PORT_LLMNR 5355
+
+#define HEAD_MOST 4096
 
 #define NSEC_PER_SEC 1000000000u
 
@@ -30,25 +33,79 @@ struct {
 	__type(value, struct head_budget);
 } head_budgets SEC(".maps");
 
+#ifndef SKUA_TABLES
+/* As many as slots, or one when there are no heads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_heads);
+} head_slots SEC(".maps");
+#endif
+
 static __always_inline bool is_dns(__be16 port)
 {
 	return port == bpf_htons(PORT_DNS) || port == bpf_htons(PORT_MDNS) ||
 	       port == bpf_htons(PORT_LLMNR);
 }
 
-/* Whether user space wants the packet: two comparisons for most. */
+static __always_inline bool is_dns_packet(const struct packet *p)
+{
+	return is_dns(p->key.lo_port) || is_dns(p->key.hi_port);
+}
+
+/* Whether the packet is one of the first with data of its side. */
+static __always_inline bool is_first(const struct packet *p)
+{
+#ifdef SKUA_TABLES
+	return false;
+#else
+	struct flow_heads *heads;
+	struct flow_slot *slot;
+	const __u32 index = p->place, side = p->from_hi & 1;
+	__u32 born, sent;
+
+	slot = bpf_map_lookup_elem(&slots, &index);
+	heads = bpf_map_lookup_elem(&head_slots, &index);
+	if (!slot || !heads)
+		return false;
+	/* An entry that is used again begins anew. Two CPUs may send one packet more. */
+	born = slot->first >> 10;
+	if (heads->born != born) {
+		heads->born = born;
+		heads->sent[0] = heads->sent[1] = 0;
+	}
+	sent = heads->sent[side];
+	if (sent >= (p->is_tcp ? settings.head_segments : 1))
+		return false;
+	heads->sent[side] = sent + 1;
+	return true;
+#endif
+}
+
+/* Whether user space wants the packet: some comparisons for most. */
 static __always_inline bool wants_head(const struct packet *p)
 {
 	const __u8 kind = p->key.kind;
 
-	if (!settings.head_rate || !(is_dns(p->key.lo_port) || is_dns(p->key.hi_port)))
+	if (!settings.head_rate)
 		return false;
 	if (kind >> KIND_TUNNEL_SHIFT || !(kind & (KIND_IPV4 | KIND_IPV6)))
 		return false;
 	if (p->key.proto == PROTO_UDP)
-		return true;
-	/* Segments without data show nothing but where the data begins. */
-	return p->is_tcp && (p->payload || p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+		return is_dns_packet(p) || (settings.head_segments && is_first(p));
+	if (!p->is_tcp)
+		return false;
+	/* Segments without data show where the data begins, and where it ends. */
+	if (is_dns_packet(p))
+		return p->payload || p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
+	return settings.head_segments && (p->payload || p->tcp_flags & TCP_SYN) && is_first(p);
+}
+
+/* Bytes of a head that are sent: datagrams of DNS whole, of others the beginning. */
+static __always_inline __u64 head_bytes(const struct packet *p, __u64 bytes)
+{
+	return bytes > HEAD_MOST && !is_dns_packet(p) ? HEAD_MOST : bytes;
 }
 
 /* PACKET_HEAD, or 0 when this CPU has sent enough this second: then it is counted. */

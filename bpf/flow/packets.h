@@ -64,6 +64,8 @@ __noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
 	bytes = packet_length(ctx);
 	if (bytes > settings.packet_bytes)
 		bytes = settings.packet_bytes;
+	if (why == PACKET_HEAD)
+		bytes = head_bytes(&l->p, bytes);
 	SEND();
 full:
 failed:

@@ -49,8 +49,10 @@ struct packet {
 	__u8 ttl;      /* of TCP: TTL or hop limit */
 	__u16 tags[2]; /* third and fourth VLAN tag, as in flow_key.vlan */
 	__u32 label;   /* bottom MPLS label before this level, with COLD_LABEL; 0 none */
-	__u32 place;   /* with COUNTED_LOOK: index of the entry */
+	__u32 place;   /* with COUNTED_LOOK, or SKUA_PACKETS: index of the entry */
 };
+
+#define NO_PLACE 0xffffffffu /* the packet is in no entry (SKUA_PACKETS) */
 
 /* Notes what carried the packet that begins an entry. */
 static __always_inline void set_carrier(struct flow_slot *slot, const struct packet *p)
@@ -635,6 +637,7 @@ static __always_inline int count_packet(struct packet *p)
 
 #ifdef SKUA_PACKETS
 	p->index = 0;
+	p->place = NO_PLACE;
 #endif
 	slot = find_slot(p, &index, &fresh);
 	if (slot && !fresh && ports_used_again(slot, p)) {
@@ -671,6 +674,7 @@ static __always_inline int count_packet(struct packet *p)
 		count_rare(index, p->rare, p->packets, p->opener);
 #ifdef SKUA_PACKETS
 	number_packet(slot, p);
+	p->place = index;
 #endif
 	if (!look)
 		return COUNTED;

@@ -169,6 +169,10 @@ pub fn eve<R: Read>(
             serde_json::to_writer(&mut out, &eve::dns(sent, packet))?;
             out.write_all(b"\n")
         }
+        Event::Hello(sent) => {
+            serde_json::to_writer(&mut out, &eve::tls(&sent, packet))?;
+            out.write_all(b"\n")
+        }
         Event::Lookup(_) => Ok(()),
     })?;
     out.flush()?;

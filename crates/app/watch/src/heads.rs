@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use skua_apps::{
     Config as WatcherConfig, Event, Log, Watcher,
     dns::{Limits, Lookup, Place},
-    names,
+    hellos, names, redacted,
 };
 use skua_config::app::App;
 use skua_flow::{Direction, ObservedPacket};
@@ -16,10 +16,15 @@ use skua_process::host::unix_ns;
 /// Bytes of a packet that are read: whole datagrams of DNS with headers, as long as servers send them.
 const PACKET_BYTES: u32 = 16 << 10;
 
+/// Segments of each side of a connection that are read: a client's first message of TLS has two or three, with the SYN
+/// before it.
+const HEAD_SEGMENTS: u8 = 4;
+
 /// What the probe is to send; none when nothing is read.
 pub fn packets(app: &App) -> Option<PacketsConfig> {
     app.enabled.then(|| PacketsConfig {
         heads: app.rate,
+        head_segments: HEAD_SEGMENTS,
         bytes: PACKET_BYTES,
         ring_bytes: u32::try_from(app.ring).unwrap_or(u32::MAX),
         ..PacketsConfig::default()
@@ -38,6 +43,7 @@ impl Heads {
     /// Reads those of a probe.
     pub fn read(app: &App, tunnels: bool, packets: &Packets) -> Self {
         names::begin(app.names as usize);
+        hellos::begin();
         let timeout_ns = u64::try_from(app.timeout.as_nanos()).unwrap_or(u64::MAX);
         let config = WatcherConfig {
             dns: Limits {
@@ -66,10 +72,16 @@ impl Heads {
         // A reader that panicked left at most one packet out.
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         let now_ns = unix_ns();
-        change(&mut watcher, &mut |event| {
-            if let Event::Lookup(lookup) = event {
-                self.add(lookup, now_ns);
+        change(&mut watcher, &mut |event| match event {
+            Event::Lookup(lookup) => self.add(lookup, now_ns),
+            Event::Hello(sent) => {
+                let mut hello = sent.hello;
+                if self.redact {
+                    hello.server_name = redacted(&hello.server_name);
+                }
+                hellos::learn(sent.from, sent.to, sent.time_ns, hello);
             }
+            Event::DnsMessage(_) => {}
         });
         self.log.set_stats(watcher.stats());
     }

@@ -26,6 +26,8 @@ pub struct PacketsConfig {
     pub first: u8,
     /// Heads of conversations per second and CPU at most, for [`Packets::read_heads`]; 0: none.
     pub heads: u32,
+    /// How many segments of each side of a connection are heads, see [`PacketConfig::head_segments`].
+    pub head_segments: u8,
     /// Bytes of a packet from its link header on (`--header-size`), from 1 to 65,536.
     pub bytes: u32,
     /// Memory for packets that are kept, bytes. When it is full, the oldest flows' packets are dropped.
@@ -40,6 +42,7 @@ impl Default for PacketsConfig {
         Self {
             first: kernel.first,
             heads: kernel.heads,
+            head_segments: kernel.head_segments,
             bytes: kernel.bytes,
             memory: 16 << 20,
             ring_bytes: kernel.ring_bytes,
@@ -52,6 +55,7 @@ impl PacketsConfig {
         PacketConfig {
             first: self.first,
             heads: self.heads,
+            head_segments: self.head_segments,
             bytes: self.bytes,
             ring_bytes: self.ring_bytes,
         }

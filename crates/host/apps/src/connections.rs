@@ -8,6 +8,7 @@ use std::{
 use crate::{
     Stream,
     dns::{self, Framing, Message},
+    tls::{ClientHello, Handshake},
 };
 
 const FIN: u8 = 0x01;
@@ -41,6 +42,7 @@ enum Said {
     #[default]
     Undecided,
     Dns,
+    Tls,
     /// Nothing that is read here.
     Other,
 }
@@ -49,6 +51,7 @@ enum Said {
 struct Direction {
     stream: Stream,
     framing: Framing,
+    handshake: Handshake,
     fin: bool,
 }
 
@@ -57,6 +60,14 @@ struct Connection {
     serial: u64,
     said: Said,
     directions: [Direction; 2],
+}
+
+/// What a direction said.
+pub(crate) enum Spoken<'a> {
+    /// A message of DNS.
+    Dns(&'a [u8]),
+    /// A client's first message of TLS.
+    Hello(ClientHello),
 }
 
 /// Connections that are remembered.
@@ -84,8 +95,8 @@ impl Connections {
         }
     }
 
-    /// Takes a segment, and hands out the messages of DNS that it completes.
-    pub fn segment(&mut self, segment: &Segment<'_>, out: &mut dyn FnMut(&[u8])) {
+    /// Takes a segment, and hands out what it completes.
+    pub fn segment(&mut self, segment: &Segment<'_>, out: &mut dyn FnMut(Spoken<'_>)) {
         let from_first = segment.from <= segment.to;
         let key = match from_first {
             true => (segment.from, segment.to, segment.point),
@@ -141,7 +152,7 @@ impl Connections {
                 return;
             };
             if self.known.get(&oldest).is_some_and(|c| c.serial == serial) {
-                self.evicted += u64::from(!self.known[&oldest].is_over());
+                self.evicted += u64::from(self.known[&oldest].was_read());
                 self.known.remove(&oldest);
             }
         }
@@ -153,11 +164,17 @@ impl Connection {
         self.directions.iter().all(|direction| direction.fin)
     }
 
+    /// Whether something more may have been said that is read.
+    fn was_read(&self) -> bool {
+        matches!(self.said, Said::Dns) && !self.is_over()
+    }
+
     fn is_other(&mut self) {
         self.said = Said::Other;
         // What was kept is of no use any more.
         for direction in &mut self.directions {
             direction.framing = Framing::default();
+            direction.handshake = Handshake::default();
             direction.stream = Stream::default();
         }
     }
@@ -168,29 +185,42 @@ fn read(
     second: bool,
     segment: &Segment<'_>,
     seq: u32,
-    out: &mut dyn FnMut(&[u8]),
+    out: &mut dyn FnMut(Spoken<'_>),
 ) {
     let ports = [segment.from.port(), segment.to.port()];
     let Connection {
         said, directions, ..
     } = connection;
     let Direction {
-        stream, framing, ..
+        stream,
+        framing,
+        handshake,
+        ..
     } = &mut directions[usize::from(second)];
     let mut other = false;
     stream.segment(seq, segment.payload, segment.missing, &mut |bytes| {
-        framing.feed(bytes, &mut |message| {
-            if matches!(said, Said::Undecided) && !other {
-                let read = Message::read(message);
-                match read.is_some_and(|read| dns::is_message(&read, ports)) {
-                    true => *said = Said::Dns,
-                    false => other = true,
+        let begins = matches!(said, Said::Undecided) && framing.is_empty();
+        if begins && !ports.into_iter().any(dns::is_port) && Handshake::may_begin(bytes) {
+            *said = Said::Tls;
+        }
+        match said {
+            Said::Tls => {
+                other |= handshake.feed(bytes, &mut |hello| out(Spoken::Hello(hello)));
+            }
+            Said::Other => {}
+            Said::Dns | Said::Undecided => framing.feed(bytes, &mut |message| {
+                if matches!(said, Said::Undecided) && !other {
+                    let read = Message::read(message);
+                    match read.is_some_and(|read| dns::is_message(&read, ports)) {
+                        true => *said = Said::Dns,
+                        false => other = true,
+                    }
                 }
-            }
-            if matches!(said, Said::Dns) {
-                out(message);
-            }
-        });
+                if matches!(said, Said::Dns) {
+                    out(Spoken::Dns(message));
+                }
+            }),
+        }
     });
     other |= matches!(said, Said::Undecided)
         && !ports.into_iter().any(dns::is_port)

@@ -3,7 +3,10 @@
 use serde_json::{Map, Value, json};
 use skua_record::time::UnixNs;
 
-use crate::dns::{Data, Dialect, Message, Resource, Sent, flag, numbers};
+use crate::{
+    HelloSent,
+    dns::{Data, Dialect, Message, Resource, Sent, flag, numbers},
+};
 
 /// The line of a message of DNS as Suricata 8 writes it (version 3 of its records), `packet` being its packet's place in
 /// the file, from 1 on.
@@ -91,6 +94,30 @@ fn records(one: &Resource, kind: &dyn Fn(u16) -> String, mdns: bool) -> Vec<Valu
         ..one.clone()
     });
     each.map(|one| record(&one, kind, mdns)).collect()
+}
+
+/// The line of a client's first message of TLS, as far as Suricata's has the same.
+pub fn tls(sent: &HelloSent, packet: u64) -> Value {
+    let hello = &sent.hello;
+    let mut tls = Map::new();
+    if !hello.server_name.is_empty() {
+        tls.insert("sni".into(), json!(hello.server_name));
+    }
+    if !hello.protocols.is_empty() {
+        tls.insert("client_alpns".into(), json!(hello.protocols));
+    }
+    tls.insert("ja4".into(), json!(hello.ja4));
+    json!({
+        "timestamp": UnixNs(sent.time_ns).to_string(),
+        "pcap_cnt": packet,
+        "event_type": "tls",
+        "src_ip": sent.from.ip(),
+        "src_port": sent.from.port(),
+        "dest_ip": sent.to.ip(),
+        "dest_port": sent.to.port(),
+        "proto": "TCP",
+        "tls": tls,
+    })
 }
 
 fn record(record: &Resource, kind: &dyn Fn(u16) -> String, mdns: bool) -> Value {

@@ -7,12 +7,24 @@
 mod connections;
 pub mod dns;
 pub mod eve;
+pub mod hellos;
 mod log;
 pub mod names;
 mod stream;
+pub mod tls;
 mod watcher;
+
+/// No more of a name than its last two labels: `*.example.com`.
+pub fn redacted(name: &str) -> String {
+    let dots = name.rmatch_indices('.').map(|(at, _)| at);
+    // An escaped dot is no end of a label; then less remains.
+    match dots.filter(|at| !name[..*at].ends_with('\\')).nth(1) {
+        Some(at) => format!("*{}", &name[at..]),
+        None => name.to_owned(),
+    }
+}
 
 pub use log::{LATENCY_BOUNDS, Log, Sums};
 pub use names::Names;
 pub use stream::Stream;
-pub use watcher::{Config, Event, Stats, Watcher};
+pub use watcher::{Config, Event, HelloSent, Stats, Watcher};

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use skua_packet::{Frame, Level, Network, Options, Transport, decode};
 
 use crate::{
-    connections::{Connections, Segment},
+    connections::{Connections, Segment, Spoken},
     dns::{self, Exchanges, Lookup, Message, Place, Sent},
+    tls::ClientHello,
 };
 
 /// Bounds, and what is looked into.
@@ -37,6 +38,21 @@ pub enum Event<'a> {
     DnsMessage(&'a Sent<'a>),
     /// A question and its answer, once.
     Lookup(Lookup),
+    /// What a client said first in TLS, at each capture point that it passes.
+    Hello(HelloSent),
+}
+
+/// A ClientHello on its way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HelloSent {
+    /// What it says.
+    pub hello: ClientHello,
+    /// When it was whole, ns since the Unix epoch.
+    pub time_ns: u64,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
 }
 
 /// What was seen and left out.
@@ -46,6 +62,8 @@ pub struct Stats {
     pub packets: u64,
     /// Messages of DNS.
     pub dns_messages: u64,
+    /// Clients' first messages of TLS.
+    pub hellos: u64,
     /// Datagrams and messages on ports of DNS that are none.
     pub dns_malformed: u64,
     /// Questions that were forgotten before their time because there were too many.
@@ -143,7 +161,19 @@ impl Watcher {
                     payload,
                     missing: segment.payload_len - payload.len() as u32,
                 };
-                connections.segment(&segment, &mut |bytes| {
+                connections.segment(&segment, &mut |spoken| {
+                    let bytes = match spoken {
+                        Spoken::Dns(bytes) => bytes,
+                        Spoken::Hello(hello) => {
+                            stats.hellos += 1;
+                            return out(Event::Hello(HelloSent {
+                                hello,
+                                time_ns,
+                                from: segment.from,
+                                to: segment.to,
+                            }));
+                        }
+                    };
                     let Some(message) = Message::read(bytes) else {
                         stats.dns_malformed += 1;
                         return;

@@ -573,22 +573,27 @@ fn over_tcp_any_cut_into_segments_gives_the_same() {
 }
 
 #[test]
-fn connections_that_say_other_things_cost_nothing_and_are_limited() {
+fn connections_are_limited() {
     let mut watcher = Watcher::new(Config {
         connections: 10,
         ..Config::default()
     });
     let web: SocketAddr = "192.0.2.80:80".parse().unwrap();
+    let mut send = |to, port, payload: &[u8]| {
+        let frame = tcp(client(port), to, 5, 0x18, payload);
+        watcher.packet(&Frame::ethernet(&frame), Place::default(), S, &mut |_| {});
+        watcher.stats().connections_evicted
+    };
+    // Of what is nothing for us nothing is lost.
     for port in 1000..1100 {
-        let frame = tcp(client(port), web, 5, 0x18, b"GET / HTTP/1.1\r\n\r\n");
-        watcher.packet(
-            &Frame::ethernet(&frame),
-            Place::default(),
-            S,
-            &mut |_| panic!(),
-        );
+        assert_eq!(send(web, port, b"GET / HTTP/1.1\r\n\r\n"), 0);
     }
-    assert_eq!(watcher.stats().connections_evicted, 90);
+    let question = query(1, "a.example", 1);
+    let framed = [&(question.len() as u16).to_be_bytes()[..], &question].concat();
+    for port in 2000..2100 {
+        send(server(), port, &framed);
+    }
+    assert_eq!(send(server(), 3000, &framed), 91);
 }
 
 proptest! {

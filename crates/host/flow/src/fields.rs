@@ -8,8 +8,9 @@ use crate::{
     record::ConversationOwner,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
+use skua_apps::tls::ClientHello;
 pub use skua_record::{Aggregation, FieldType};
-use std::{fmt, io, sync::Arc};
+use std::{borrow::Cow, fmt, io, sync::Arc};
 
 /// The flow record.
 pub struct Flows;
@@ -50,6 +51,8 @@ pub enum Own<'a> {
     Community(CommunityId),
     /// Name by DNS.
     Name(Arc<str>),
+    /// What is in a client's first message of TLS.
+    Hello(Arc<ClientHello>, fn(&ClientHello) -> Cow<'_, str>),
 }
 
 impl Own<'_> {
@@ -88,6 +91,7 @@ impl fmt::Display for Own<'_> {
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
             Self::Name(name) => f.write_str(name),
+            Self::Hello(hello, part) => f.write_str(&part(hello)),
         }
     }
 }
@@ -122,6 +126,7 @@ const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
 const NO_NAME: &str = "DNS is not read (`app.enabled`), or no answer had the address";
+const NO_HELLO: &str = "no TLS, not read (`app.enabled`), or joined late";
 const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
@@ -411,6 +416,16 @@ const AFTER_TCP: &[Field] = &[
     Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.packets_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
+    Field::new("tls.sni", String, "", NO_HELLO, "name of the server that the client wants; with encrypted hellos that of who hides the real one", |l| hello(l, |h| h.server_name.as_str().into()))
+        .is(Known).key("TLS.SNI").column("tls_sni"),
+    Field::new("tls.alpn", String, "", NO_HELLO, "protocols that the client offers, separated by commas", |l| hello(l, |h| h.protocols.join(",").into()))
+        .is(Known).key("TLS.ALPN").column("tls_alpn"),
+    Field::new("tls.version", String, "", NO_HELLO, "the highest version that the client offers, like `TLS 1.3`", |l| hello(l, |h| h.version_name().into()))
+        .is(Known).key("TLS.Version").column("tls_version"),
+    Field::new("tls.ja4", String, "", NO_HELLO, "fingerprint of the client: JA4", |l| hello(l, |h| h.ja4.as_str().into()))
+        .is(Known).key("TLS.JA4").column("tls_ja4"),
+    Field::new("tls.ech", String, "", "no", "`offered`: the client's message has an encrypted one inside, or looks so", |l| hello(l, |h| if h.encrypted { "offered" } else { "" }.into()))
+        .is(Known).key("TLS.ECH").column("tls_ech"),
 ];
 
 /// A value that only flows have, and that may be missing.
@@ -429,6 +444,13 @@ fn known(line: &FlowLine<'_>, a: bool) -> skua_networks::Known {
 /// The name by which the address of `a`, or of `b`, was found.
 fn named(line: &FlowLine<'_>, a: bool) -> Option<Arc<str>> {
     line.record.name_of(a)
+}
+
+/// A part of what the client said first in TLS; none where it is empty.
+fn hello<'a>(line: &FlowLine<'a>, part: fn(&ClientHello) -> Cow<'_, str>) -> Value<'a> {
+    let said = line.record.hello();
+    let said = said.filter(|hello| !part(hello).is_empty());
+    own(said, |hello| Own::Hello(hello, part))
 }
 
 /// The name of the service's port.

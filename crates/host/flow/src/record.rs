@@ -7,6 +7,7 @@ use crate::{
     fields, tcp,
 };
 use serde::{Deserialize, Serialize, Serializer};
+use skua_apps::tls::ClientHello;
 use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 /// Traffic per second.
@@ -438,6 +439,16 @@ impl FlowRecord {
         };
         let (own, other) = (self.key.ip(own)?, self.key.ip(other)?);
         skua_apps::names::of(other, own, self.first_ns)
+    }
+
+    /// What the client said first in TLS, when that is read.
+    pub fn hello(&self) -> Option<Arc<ClientHello>> {
+        if self.key.proto != 6 {
+            return None;
+        }
+        let end = |(address, port)| Some(SocketAddr::new(self.key.ip(address)?, port));
+        let (a, b) = (end(self.a())?, end(self.b())?);
+        skua_apps::hellos::of(a, b, [self.first_ns, self.last_ns])
     }
 
     /// Whether DNS is spoken: one side is a server that has answered.

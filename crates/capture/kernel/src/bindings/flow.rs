@@ -169,7 +169,8 @@ pub struct FlowSettings {
     pub first_packets: u8,
     pub packet_bytes: u32,
     pub head_rate: u32,
-    pub pad: u32,
+    pub head_segments: u8,
+    pub pad: [u8; 3],
 }
 
 #[repr(C)]

@@ -146,7 +146,7 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 14] = [
+const SHARED_MAPS: [&str; 15] = [
     "ended_flows",
     "addresses",
     "own_sockets",
@@ -161,6 +161,7 @@ const SHARED_MAPS: [&str; 14] = [
     "wakeups",
     "claim_locks",
     "packets",
+    "head_slots",
 ];
 
 /// Names of the programs of both directions.
@@ -222,6 +223,9 @@ impl FlowObject {
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
                     Some("slots" | "tcp_slots" | "cold_slots") => settings.slot_count + PROBES,
+                    Some("head_slots") if settings.head_segments > 0 => {
+                        settings.slot_count + PROBES
+                    }
                     Some("ended_flows") => super::ended_ring_size(config.max_entries),
                     Some("points") => config.max_points,
                     Some("addresses") => trie_elements(config.max_addresses),

@@ -34,6 +34,9 @@ pub struct PacketConfig {
     pub first: u8,
     /// Heads of conversations per second and CPU at most, see `bpf/flow/heads.h`; 0: none.
     pub heads: u32,
+    /// How many segments of each side of a connection are heads; of other datagrams than those of DNS, when this is not 0,
+    /// the first of each side.
+    pub head_segments: u8,
     /// Bytes of a packet from its link header on, at least 1 and at most 65,536.
     pub bytes: u32,
     /// Memory of the ring through which they come: made a power of two from 256 KiB to 256 MiB.
@@ -45,6 +48,7 @@ impl Default for PacketConfig {
         Self {
             first: 0,
             heads: 0,
+            head_segments: 0,
             bytes: 256,
             ring_bytes: 4 << 20,
         }

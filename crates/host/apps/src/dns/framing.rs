@@ -32,6 +32,11 @@ impl Framing {
         }
     }
 
+    /// Whether nothing has begun.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
     /// The message that is not whole yet, without its length.
     pub fn rest(&self) -> &[u8] {
         self.buffer.get(2..).unwrap_or_default()

@@ -161,11 +161,7 @@ impl Lookup {
 
     /// With no more of the name than its last two labels, and without answers.
     pub fn redacted(mut self) -> Self {
-        let dots = self.name.rmatch_indices('.').map(|(at, _)| at);
-        // An escaped dot is no end of a label; then less remains.
-        if let Some(at) = dots.filter(|at| !self.name[..*at].ends_with('\\')).nth(1) {
-            self.name.replace_range(..at, "*");
-        }
+        self.name = crate::redacted(&self.name);
         self.answers.clear();
         self
     }

@@ -117,7 +117,7 @@ pub enum ReplayFormat {
     Json,
     /// Comma-separated values with a header
     Csv,
-    /// What is said in the conversations, message by message, in the form of Suricata (EVE JSON): DNS (docs/dns.md)
+    /// What is said in the conversations, message by message, in the form of Suricata (EVE JSON): DNS, TLS (docs/dns.md)
     Eve,
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::section::section;
 
 section! {
-    /// What is said in conversations: DNS (docs/dns.md).
+    /// What is said in conversations: DNS and TLS (docs/dns.md).
     App {
-        /// read what is said in conversations: questions to name servers and their answers
+        /// read what is said in conversations: questions to name servers and their answers, what clients of TLS say first
         enabled: bool = false;
         /// keep no more of names than their last two labels, and no answers: `*.example.com`
         redact: bool = false;

@@ -3,11 +3,11 @@
 use skua_apps::{
     LATENCY_BOUNDS, Log,
     dns::{Outcome, numbers},
-    names,
+    hellos, names,
 };
 use skua_process::metrics::Exposition;
 
-skua_process::metrics! { "DNS"
+skua_process::metrics! { "DNS and TLS"
     LOOKUPS counter "skua_dns_lookups_total" ["outcome"] "Questions to name servers, and answers without one, by outcome.";
     ANSWERS counter "skua_dns_answers_total" ["code"] "Answers by code.";
     RETRIES counter "skua_dns_retries_total" [] "Questions that were sent again.";
@@ -20,6 +20,7 @@ skua_process::metrics! { "DNS"
     GAPS counter "skua_dns_gaps_total" [] "TCP connections of which too much was missing.";
     CONFLICTS counter "skua_dns_conflicts_total" [] "TCP segments with other bytes than those that came first.";
     EVICTED counter "skua_dns_evicted_total" ["what"] "Questions, connections, records and names that were forgotten for others.";
+    HELLOS counter "skua_tls_hellos_total" [] "First messages of TLS clients, at each interface that they pass.";
     NAMES gauge "skua_dns_names" [] "Addresses, by client and in all, with the names that led to them.";
 }
 
@@ -60,8 +61,10 @@ pub fn write(out: &mut Exposition, log: &Log) {
         ("connections", stats.connections_evicted),
         ("records", sums.forgotten),
         ("names", forgotten),
+        ("hellos", hellos::counts().1),
     ] {
         evicted.value([what], number);
     }
+    out.single(&HELLOS, stats.hellos);
     out.single(&NAMES, known as u64);
 }

@@ -252,6 +252,94 @@ fn each_question_that_the_server_counted_is_a_record_or_an_omission() {
 }
 
 #[test]
+fn clients_of_tls_say_whom_they_want_and_dns_is_found_at_any_port() {
+    if !root_tests() {
+        return;
+    }
+    let wire = Wire::new().with_addresses();
+    let skua = watch(&wire, &[]);
+    let directory = scratch::directory("tls");
+    let place = |name: &str| format!("{}/{name}", directory.path());
+    let mut make = wire.far.command("openssl");
+    make.args(
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=x"
+            .split(' '),
+    );
+    make.args(["-keyout", &place("key"), "-out", &place("certificate")]);
+    skua_testkit::lab::run(make.stderr(std::process::Stdio::null()));
+    let mut server = wire.far.command("openssl");
+    server.args([
+        "s_server",
+        "-accept",
+        "10.7.0.1:7443",
+        "-www",
+        "-key",
+        &place("key"),
+    ]);
+    let mut server = Process::start(server.args(["-cert", &place("certificate")]));
+    server.wait_for_line("ACCEPT");
+    let connect = |more: &str| {
+        let mut client = wire.near.command("openssl");
+        client
+            .args("s_client -connect 10.7.0.1:7443".split(' '))
+            .args(more.split(' '));
+        client.stdin(std::process::Stdio::null());
+        assert!(client.output().unwrap().status.success(), "{more}");
+    };
+    // The second hello is longer than a segment, as those with keys of ML-KEM are.
+    connect("-servername api.example.test -alpn h2,http/1.1");
+    let many: Vec<String> = (0..150).map(|i| format!("protocol{i:03}")).collect();
+    connect(&format!(
+        "-tls1_2 -servername old.example.test -alpn {}",
+        many.join(",")
+    ));
+    connect("-noservername");
+    let tls = |name: &str| {
+        wait_for("the flow of a client", || {
+            let flows = parse_lines(&skua.get("/api/flows?where=port:7443"));
+            flows
+                .into_iter()
+                .map(|flow| flow["tls"].clone())
+                .find(|tls| tls["sni"] == name)
+        })
+    };
+    let new = tls("api.example.test");
+    assert_eq!(
+        (&new["alpn"], &new["version"]),
+        (&"h2,http/1.1".into(), &"TLS 1.3".into())
+    );
+    let ja4 = new["ja4"].as_str().unwrap();
+    assert!(ja4.starts_with("t13d") && ja4.len() == 36, "{ja4}");
+    let old = tls("old.example.test");
+    assert_eq!(old["version"], "TLS 1.2");
+    assert!(old["ja4"].as_str().unwrap().starts_with("t12d"));
+    let ask = |query: &str| queries::ask(&wire.near, &skua, query);
+    assert_eq!(
+        ask("G.Flows().Has('TLS.SNI', 'old.example.test').Count()"),
+        1
+    );
+    let with = parse_lines(&skua.get("/api/flows?where=port:7443%20tls.sni:*.example.test"));
+    assert_eq!(with.len(), 2, "one has no name");
+    drop(server);
+    // A name server at another port.
+    let odd = crate::sockets::python(
+        &wire.far,
+        "import socket\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.bind(('10.7.0.1', 5300))\n\
+         print('on')\n\
+         while True:\n\
+         \x20   data, client = s.recvfrom(2000)\n\
+         \x20   s.sendto(data[:2] + bytes([0x81, 0x83]) + data[4:], client)\n",
+    );
+    dig(&wire.near, "-p 5300 odd.example.test");
+    let found = lookups(&skua, "name=odd.example.test");
+    assert_eq!((found.len(), &found[0]["code"]), (1, &"NXDOMAIN".into()));
+    drop(odd);
+    skua.stop();
+}
+
+#[test]
 fn without_it_nothing_is_read() {
     if !root_tests() {
         return;

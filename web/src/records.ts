@@ -115,6 +115,13 @@ export interface Flow {
     bits_per_second: number;
     packets_per_second: number;
   };
+  tls?: {
+    sni?: string;
+    alpn?: string;
+    version?: string;
+    ja4?: string;
+    ech?: string;
+  };
 }
 /** Fields of it that a query answers in the same form: where in the record, where in the answer. */
 export const FLOW_KEYS: readonly (readonly [string, string])[] = [
@@ -185,6 +192,11 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tunnel.parent", "ParentUUID"],
   ["service.by", "Service.Rule"],
   ["service.port_name", "Service.PortName"],
+  ["tls.sni", "TLS.SNI"],
+  ["tls.alpn", "TLS.ALPN"],
+  ["tls.version", "TLS.Version"],
+  ["tls.ja4", "TLS.JA4"],
+  ["tls.ech", "TLS.ECH"],
 ];
 
 export interface Socket {

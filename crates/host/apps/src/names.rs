@@ -29,6 +29,13 @@ pub(crate) fn learn(lookup: &Lookup) {
     }
 }
 
+/// Learns that a client was told an address for a name, at a moment.
+pub fn add(client: IpAddr, address: IpAddr, name: &str, at_ns: u64) {
+    if let Some(names) = &mut *LEARNT.write().unwrap_or_else(PoisonError::into_inner) {
+        names.put((Some(client), address), &name.into(), at_ns);
+    }
+}
+
 fn with<T>(ask: impl FnOnce(&Names) -> Option<T>) -> Option<T> {
     if !READS.load(Ordering::Acquire) {
         return None;

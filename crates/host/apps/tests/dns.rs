@@ -228,6 +228,22 @@ fn no_answer_is_a_result_and_so_is_an_answer_without_a_question() {
     world.send(server(), client(4000), &late);
     assert_eq!(world.outcomes()[1..], [Outcome::Unasked]);
     assert_eq!(world.lookups[1].client, client(4000));
+    // Texts from outside are quoted.
+    let text = record(&ASKED, numbers::TXT, 1, b"\x05a,\"b\n");
+    world.send(
+        server(),
+        client(4001),
+        &answer(7, "x,y.example", 16, 0, &[text]),
+    );
+    let odd = world.lookups.pop().unwrap();
+    let mut row = Vec::new();
+    skua_apps::dns::write_csv_row(&mut row, &odd).unwrap();
+    let row = String::from_utf8(row).unwrap();
+    assert!(row.contains(r#","x,y.example",TXT,"#), "{row}");
+    assert!(
+        row.contains(r#","TXT ""a,""b\010""","#) && row.lines().count() == 1,
+        "{row}"
+    );
     // A new question after it is one.
     world.send(client(4000), server(), &query(7, "lost.example", 1));
     world.send(server(), client(4000), &late);

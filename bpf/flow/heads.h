@@ -61,18 +61,15 @@ static __always_inline bool is_first(const struct packet *p)
 	return false;
 #else
 	struct flow_heads *heads;
-	struct flow_slot *slot;
 	const __u32 index = p->place, side = p->from_hi & 1;
-	__u32 born, sent;
+	__u32 sent;
 
-	slot = bpf_map_lookup_elem(&slots, &index);
 	heads = bpf_map_lookup_elem(&head_slots, &index);
-	if (!slot || !heads)
+	if (!heads)
 		return false;
 	/* An entry that is used again begins anew. Two CPUs may send one packet more. */
-	born = slot->first >> 10;
-	if (heads->born != born) {
-		heads->born = born;
+	if (heads->born != p->born) {
+		heads->born = p->born;
 		heads->sent[0] = heads->sent[1] = 0;
 	}
 	sent = heads->sent[side];

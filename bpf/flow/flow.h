@@ -270,7 +270,8 @@ struct flow_settings {
 struct flow_heads {
 	__u32 born; /* of the entry that it belongs to: part of slot.first */
 	__u8 sent[2];
-	__u8 pad[2];
+	__u8 dns; /* all are wanted: a port is one of DNS */
+	__u8 pad;
 };
 
 /* Bits of packet_head.why. */

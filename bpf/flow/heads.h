@@ -54,49 +54,57 @@ static __always_inline bool is_dns_packet(const struct packet *p)
 	return is_dns(p->key.lo_port) || is_dns(p->key.hi_port);
 }
 
-/* Whether the packet is one of the first with data of its side. */
-static __always_inline bool is_first(const struct packet *p)
+/* What is wanted of the packet's conversation; NULL when that is not known. */
+static __always_inline struct flow_heads *heads_of(const struct packet *p)
 {
 #ifdef SKUA_TABLES
-	return false;
+	return NULL;
 #else
+	const __u32 index = p->place;
 	struct flow_heads *heads;
-	const __u32 index = p->place, side = p->from_hi & 1;
-	__u32 sent;
 
+	if (!settings.head_segments)
+		return NULL;
 	heads = bpf_map_lookup_elem(&head_slots, &index);
-	if (!heads)
-		return false;
-	/* An entry that is used again begins anew. Two CPUs may send one packet more. */
-	if (heads->born != p->born) {
+	/* An entry that is used again begins anew. */
+	if (heads && heads->born != p->born) {
 		heads->born = p->born;
 		heads->sent[0] = heads->sent[1] = 0;
+		heads->dns = is_dns_packet(p);
 	}
-	sent = heads->sent[side];
-	if (sent >= (p->is_tcp ? settings.head_segments : 1))
-		return false;
-	heads->sent[side] = sent + 1;
-	return true;
+	return heads;
 #endif
 }
 
-/* Whether user space wants the packet: some comparisons for most. */
+/* Whether user space wants the packet. */
 static __always_inline bool wants_head(const struct packet *p)
 {
 	const __u8 kind = p->key.kind;
+	const __u32 side = p->from_hi & 1;
+	struct flow_heads *heads;
+	__u32 most = 1, sent;
 
-	if (!settings.head_rate)
+	if (!settings.head_rate || kind >> KIND_TUNNEL_SHIFT || !(kind & (KIND_IPV4 | KIND_IPV6)))
 		return false;
-	if (kind >> KIND_TUNNEL_SHIFT || !(kind & (KIND_IPV4 | KIND_IPV6)))
+	if (p->is_tcp) {
+		/* Segments without data show where the data begins, and where it ends. */
+		if (!p->payload && !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)))
+			return false;
+		most = settings.head_segments;
+	} else if (p->key.proto != PROTO_UDP) {
 		return false;
-	if (p->key.proto == PROTO_UDP)
-		return is_dns_packet(p) || (settings.head_segments && is_first(p));
-	if (!p->is_tcp)
+	}
+	heads = heads_of(p);
+	if (!heads)
+		return is_dns_packet(p);
+	if (heads->dns)
+		return true;
+	/* Two CPUs may send one packet more. */
+	sent = heads->sent[side];
+	if (sent >= most)
 		return false;
-	/* Segments without data show where the data begins, and where it ends. */
-	if (is_dns_packet(p))
-		return p->payload || p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
-	return settings.head_segments && (p->payload || p->tcp_flags & TCP_SYN) && is_first(p);
+	heads->sent[side] = sent + 1;
+	return true;
 }
 
 /* Bytes of a head that are sent: datagrams of DNS whole, of others the beginning. */

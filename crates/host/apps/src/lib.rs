@@ -28,3 +28,19 @@ pub use log::{LATENCY_BOUNDS, Log, Sums};
 pub use names::Names;
 pub use stream::Stream;
 pub use watcher::{Config, Event, HelloSent, Stats, Watcher};
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_more_than_two_labels_remain() {
+        for (name, less) in [
+            ("a.b.example.com", "*.example.com"),
+            ("example.com", "example.com"),
+            ("a\\.b.example.com", "*.example.com"),
+            ("b\\.example.com", "b\\.example.com"),
+            ("", ""),
+        ] {
+            assert_eq!(super::redacted(name), less);
+        }
+    }
+}

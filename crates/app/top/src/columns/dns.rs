@@ -29,7 +29,7 @@ pub const LOOKUPS: [Column; 10] = [
         code if code.is_empty() => text(&l["outcome"]),
         code => code,
     }),
-    number("TIME TAKEN", 0, |l| optional(&l["latency"], nanoseconds)),
+    number("TOOK", 0, |l| optional(&l["latency"], nanoseconds)),
     number("RETRIES", 3, |l| optional(&l["retries"], |n| n.to_string())),
     column("ANSWER", 4, answer),
 ];
@@ -58,7 +58,7 @@ fn count(value: &Value) -> String {
     optional(value, |n| n.to_string())
 }
 
-/// The answers, the addresses without their type.
+/// The last answer, addresses without their type, and how many more there are.
 fn answer(lookup: &Value) -> String {
     let answers = lookup["answers"].as_array().map_or(&[][..], Vec::as_slice);
     let texts: Vec<&str> = answers
@@ -71,5 +71,10 @@ fn answer(lookup: &Value) -> String {
             plain.unwrap_or(answer)
         })
         .collect();
-    texts.join(", ")
+    match texts[..] {
+        [] => String::new(),
+        [one] => one.to_owned(),
+        // Of aliases and addresses the address at the end says most.
+        [.., last] => format!("{last} +{}", texts.len() - 1),
+    }
 }

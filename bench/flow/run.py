@@ -22,13 +22,18 @@ def subjects(options):
         return lambda entries: [f"{options.bin}/hook", "--dev", "bn-a", "--object", path, "--program", program,
                                 *[a for m in maps for a in ("--map", f"{m}={entries}")]]
 
+    def flow_hook(path):
+        return lambda entries: [path, "--interface", "bn-a", "--max-entries", str(entries)]
+
     found = {
         "no program": None,
         "empty program": hook(f"{options.bin}/empty.bpf.o", "empty"),
         "parse only": hook(f"{options.bin}/parse.bpf.o", "parse"),
-        "skua": lambda entries: [options.flow_hook, "--interface", "bn-a", "--max-entries", str(entries)],
+        "skua": flow_hook(options.flow_hook),
         "AF_PACKET": lambda entries: ["taskset", "-c", "1", f"{options.bin}/afpacket", "--dev", "bn-a"],
     }
+    if options.before:
+        found["skua before"] = flow_hook(options.before)
     if options.peer:
         found["peer"] = hook(options.peer, options.peer_program, options.peer_map)
     if options.only:
@@ -121,6 +126,7 @@ def main():
     parser.add_argument("--flows", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--minutes", type=float, default=15, help="begin no measurement after that many")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="programs to measure beside the empty one")
+    parser.add_argument("--before", metavar="PATH", help="the example flow_hook of another version")
     parser.add_argument("--peer", metavar="PATH", help="object file of another probe")
     parser.add_argument("--peer-program", default="tcx_ingress_flow_parse", help="its program for tc ingress")
     parser.add_argument("--peer-map", default="aggregated_flows", help="its table, made as large as ours")

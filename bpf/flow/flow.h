@@ -59,6 +59,10 @@ enum flow_tunnel {
 #define SEEN_LO_FIRST	(1u << 20)
 #define SEEN_LO_OPENED	(1u << 21)
 #define SEEN_HI_OPENED	(1u << 22)
+#define SEEN_LO_SEQ	(1u << 23) /* next_seq of lo is valid */
+#define SEEN_HI_SEQ	(1u << 24)
+#define SEEN_SYNACK	(1u << 25) /* the ACK of a SYN+ACK is timed when it comes */
+#define SEEN_ACK	(1u << 26) /* it has come */
 
 struct flow_counters {
 	__u64 packets;
@@ -66,78 +70,79 @@ struct flow_counters {
 };
 
 /*
- * Added to each counter of an entry when its ports are reused, until the next drain reads it. A
- * drain that read the entry's `first` before that sees by it to which connection packets belong.
+ * What a side sent since the last drain, one word so that one atomic addition counts a packet:
+ * packets from bit 40 on, bytes below, both signed. Before a field can overflow, the program moves
+ * a part of it to flow_cold.carried. The mark COUNTED_ANEW is added when the ports are used again,
+ * until the next drain reads the word: a drain that read `first` before that sees by it to which
+ * connection packets belong.
  */
-#define COUNTED_ANEW (1ull << 62)
+#define SENT_PACKETS_SHIFT 40
+#define SENT_CARRY_PACKETS (1ull << 60) /* 2^20 packets */
+#define SENT_CARRY_BYTES   (1ull << 38)
+#define COUNTED_ANEW	   (1ull << 62)
 
-/* Two cache lines: what is compared and what is counted. */
+/* One cache line: what is compared and what is counted. */
 struct flow_slot {
-	__u32 state;
-	__u32 tunnel_id;
-	struct flow_key key;
-	struct flow_counters sent[2]; /* since the last drain; [0] by lo, [1] by hi */
-	__u64 first;		      /* CLOCK_MONOTONIC ns */
-	__u64 last;
+	__u32 state;	 /* part of the hash, or SLOT_... */
+	__u32 hash_high; /* the upper half of the hash, of which the place follows */
+	__u64 print;	 /* identify() */
+	__u64 sent[2];	 /* since the last drain; [0] by lo, [1] by hi */
+	__u64 first;	 /* CLOCK_MONOTONIC ns */
 	__u32 seen;
-	__u32 kept;   /* packets sent as the first ones (SKUA_PACKETS) */
-	__u64 parent; /* inside a tunnel: identifier of the flow that carried the first packet */
+	__u32 last;	   /* tick of the last packet: jiffies modulo 2^32, at least 49 days */
+	__u32 next_seq[2]; /* of TCP */
+	__u32 kept;	   /* packets sent as the first ones (SKUA_PACKETS) */
+	__u32 pad;
 };
-
-/*
- * TCP details of the slot with the same index; [0] lo, [1] hi. Of ICMP echo `syn` is the time of a
- * request that waits for its reply, and `synack` how long the last reply took.
- */
-struct flow_tcp {
-	__u32 next_seq[2];
-	__u32 retransmitted[2];
-	__u32 out_of_order[2];
-	__u32 zero_window[2];
-	__u64 syn;	  /* CLOCK_MONOTONIC ns of the first SYN */
-	__u32 synack;	  /* ns after the SYN, at least 1, at most 4.29 s */
-	__u32 ack;	  /* ns after the SYN+ACK; without one, of a RST after the SYN */
-	__u32 gap_us[2];  /* when a gap was seen, us modulo 2^32, 0 none */
-	__u8 have_seq[2]; /* next_seq is valid */
-	__u8 no_syn;	  /* the SYN was not seen: syn is the time of the SYN+ACK */
-	__u8 ttl[2];	  /* TTL or hop limit of the first SYN, 0 none */
-	__u8 pad[3];
-};
-
-/* A look at the addresses of a flow: at most one packet of so many ns, and what is new of a side.
- */
-#define LOOK_SHIFT 33 /* 8.6 s */
 
 #define COLD_MAC       0xffffffffffffULL
 #define COLD_TAG_SHIFT 48
-#define COLD_LABEL     (1u << 23) /* of three bytes: there is a label */
+#define COLD_LABEL     (1u << 31) /* there is a label */
 #define COLD_LABELS    8	  /* of carries: with MPLS labels before what it carries */
 #define COLD_RST_BY_HI (1u << 31)
 #define COLD_MS	       (1u << 30) /* of a time after the first packet: in ms, else in us */
 
 /*
- * What few packets touch, of the slot with the same index: written when an entry is made, when
- * something about a side is new, at the end, and at anomalies.
+ * What few packets touch, of the slot with the same index; [0] is of lo, [1] of hi. Three cache
+ * lines: written when an entry is made; when something about a side is new; of TCP and echo.
  */
 struct flow_cold {
+	struct flow_key key;
+	__u64 parent; /* inside a tunnel: identifier of the flow that carried the first packet */
+
 	/* MAC addresses of lo and hi, 0 none, first byte lowest; above them the third and the
 	 * fourth VLAN tag. */
 	__u64 link[2];
-	__u16 pair[2];	   /* both addresses mixed, as each side sent them last; 0 none */
-	__u8 labels[2][3]; /* bottom MPLS label of each side, low byte first, with COLD_LABEL */
-	__u8 carries;	   /* enum flow_tunnel of what the packets carry, and COLD_LABELS */
-	__u8 pad;
-	__u32 fragmented;   /* packets that are fragments, since the last drain */
-	__u32 moved;	    /* how often the addresses of a side changed, since the last drain */
-	__u32 fin_after[2]; /* time after slot.first and 1: the first FIN of a side; 0 none */
-	__u32 rst_after;    /* the same of the first RST, with COLD_RST_BY_HI */
+	__u16 pair[2];	  /* both addresses mixed, as each side sent them last; 0 none */
+	__u32 label[2];	  /* bottom MPLS label of each side, with COLD_LABEL */
+	__u32 tunnel_id;  /* inside a tunnel */
+	__u32 moved;	  /* how often the addresses of a side changed, since the last drain */
+	__u32 fragmented; /* packets that are fragments, since the last drain */
+	__u32 rst_after;  /* time after slot.first and 1: the first RST, with COLD_RST_BY_HI */
 	__u32 skipped[2]; /* gaps in the sequence numbers, and their bytes, since the last drain */
 	__u32 skipped_bytes[2];
+	__u8 no_syn;  /* the SYN was not seen: syn is the time of the SYN+ACK */
+	__u8 ttl[2];  /* TTL or hop limit of the first SYN, 0 none */
+	__u8 carries; /* enum flow_tunnel of what the packets carry, and COLD_LABELS */
+
+	/* Of ICMP echo `syn` is the time of a request that waits for its reply, and `synack` how
+	 * long the last reply took. */
+	__u64 syn;    /* CLOCK_MONOTONIC ns of the first SYN */
+	__u32 synack; /* ns after the SYN, at least 1, at most 4.29 s */
+	__u32 ack;    /* ns after the SYN+ACK; without one, of a RST after the SYN */
+	__u32 retransmitted[2];
+	__u32 out_of_order[2];
+	__u32 zero_window[2];
+	__u32 gap_us[2];    /* when a gap was seen, us modulo 2^32, 0 none */
+	__u32 fin_after[2]; /* as rst_after: the first FIN of a side; 0 none */
+	/* Of flow_slot.sent, since the last drain: SENT_CARRY_PACKETS in the lower half,
+	 * SENT_CARRY_BYTES in the upper. */
+	__u32 carried[2];
 };
 
 /* A connection whose ports were used again; the program that sees the reuse sends it. */
 struct flow_ended {
 	struct flow_slot slot;
-	struct flow_tcp tcp;
 	struct flow_cold cold;
 };
 
@@ -248,12 +253,15 @@ struct fragment_note {
 /* Constants that the loader sets before the programs are verified. */
 struct flow_settings {
 	__u64 hash_key[8];  /* secret, the last one odd */
-	__u32 slot_count;   /* entries of slots and tcp_slots */
+	__u64 print_key[7]; /* another */
+	__u64 hash_zeros;   /* what words 0, 2 and 6 of a key add to its hash if they are 0 */
+	__u64 print_zeros;  /* and to its print */
+	__u32 slot_count;   /* entries of slots and cold_slots */
 	__u32 most_entries; /* live entries at most, in bursts */
 	__u32 sampling;	    /* 1:N */
 	__u16 netns;	    /* number of the network namespace, goes into every key */
 	__u8 tunnels;	    /* decode tunnels */
-	__u8 coarse_clock;  /* bpf_ktime_get_coarse_ns is there, 5.11 */
+	__u8 look_shift;    /* a look in so many ticks, as a power of 2: LOOK_NS of the loader */
 	__u8 gso_size;	    /* __sk_buff.gso_size is there, 5.7 */
 	__u8 exclude_self;  /* leave out sockets marked in own_sockets */
 	__u8 addresses;	    /* there may be an address set */
@@ -305,13 +313,12 @@ struct own_key {
 };
 
 _Static_assert(sizeof(struct own_key) == 40, "own_key");
-_Static_assert(sizeof(struct flow_settings) == 96, "flow_settings");
+_Static_assert(sizeof(struct flow_settings) == 168, "flow_settings");
 _Static_assert(sizeof(struct packet_head) == 80, "packet_head");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
-_Static_assert(sizeof(struct flow_slot) == 128, "flow_slot");
-_Static_assert(sizeof(struct flow_tcp) == 64, "flow_tcp");
+_Static_assert(sizeof(struct flow_slot) == 64, "flow_slot");
 _Static_assert(sizeof(struct flow_control) == 128, "flow_control");
-_Static_assert(sizeof(struct flow_cold) == 64, "flow_cold");
+_Static_assert(sizeof(struct flow_cold) == 192, "flow_cold");
 _Static_assert(sizeof(struct flow_ended) == 256, "flow_ended");
 _Static_assert(sizeof(struct fragment_key) == 44, "fragment_key");
 _Static_assert(sizeof(struct address_key) == 24, "address_key");

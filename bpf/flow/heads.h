@@ -126,7 +126,7 @@ __noinline int take_head(context *ctx)
 	budget = bpf_map_lookup_elem(&head_budgets, &zero);
 	if (!budget)
 		return 0;
-	second = now_coarse() / NSEC_PER_SEC;
+	second = bpf_ktime_get_ns() / NSEC_PER_SEC;
 	if (budget->second != second) {
 		budget->second = second;
 		budget->sent = 0;

@@ -32,14 +32,6 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 64);
 	__type(key, __u32);
-	__type(value, struct flow_tcp);
-} tcp_slots SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 64);
-	__type(key, __u32);
 	__type(value, struct flow_cold);
 } cold_slots SEC(".maps");
 

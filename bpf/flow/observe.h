@@ -9,7 +9,7 @@
 
 static __always_inline __u64 id48(const struct flow_key *key)
 {
-	const __u64 id = flow_hash(key) & 0xffffffffffffULL;
+	const __u64 id = identify(key).hash & 0xffffffffffffULL;
 
 	return id ? id : 1;
 }
@@ -390,11 +390,8 @@ __noinline int note_level(void)
 		cold->link[1] |= (__u64)l->p.tags[1] << COLD_TAG_SHIFT;
 	}
 	side = l->p.from_hi & 1;
-	if (l->p.label && !cold->labels[side][2]) {
-		cold->labels[side][0] = l->p.label;
-		cold->labels[side][1] = l->p.label >> 8;
-		cold->labels[side][2] = l->p.label >> 16;
-	}
+	if (l->p.label && !cold->label[side])
+		cold->label[side] = l->p.label;
 	return 0;
 }
 

@@ -57,49 +57,69 @@ struct packet {
 #define BORN_SHIFT 10	       /* of packet.born: about a us */
 
 /* Notes what carried the packet that begins an entry. */
-static __always_inline void set_carrier(struct flow_slot *slot, const struct packet *p)
+static __always_inline void set_carrier(struct flow_cold *cold, const struct packet *p)
 {
-	slot->tunnel_id = p->tunnel_id;
-	slot->parent = p->key.kind >> KIND_TUNNEL_SHIFT ? p->parent : 0;
+	/* The drain has left 0. */
+	if (p->key.kind >> KIND_TUNNEL_SHIFT) {
+		cold->tunnel_id = p->tunnel_id;
+		cold->parent = p->parent;
+	}
 }
 
-static __always_inline __u64 now_coarse(void)
+/* The time of a packet: a load, where reading even the coarse clock takes longer than counting. */
+static __always_inline __u64 ticks(void)
 {
-	return settings.coarse_clock ? bpf_ktime_get_coarse_ns() : bpf_ktime_get_ns();
+	return bpf_jiffies64();
 }
+
+/* What stands for a key: its hash, which also chooses the place, and its print. */
+struct identity {
+	__u64 hash;
+	__u64 print;
+};
 
 /*
- * NH (UMAC, 1999) over the halves of each word: without the secret, the probability of finding two
- * keys of one sum is at most 2^-31. The same function as FlowKey::hash64.
+ * NH (UMAC, 1999) over the halves of each word, twice, with independent secrets: for each of both
+ * sums, the probability of finding two keys that share it is at most 2^-31 for who does not know
+ * the secret. The slot keeps both instead of the key, so that a packet of a known flow needs one
+ * cache line; two keys are taken for one with a probability of at most 2^-61, whoever chooses them.
+ * `hash` is the same function as FlowKey::hash64.
+ *
+ * Words 0, 2 and 6 are 0 for IPv4 outside of tunnels; the loader has computed what they add.
  */
-static __always_inline __u64 flow_hash(const struct flow_key *key)
+static __always_inline struct identity identify(const struct flow_key *key)
 {
-	__u64 hash = 0;
+	__u64 hash, print;
 
-#define ADD(i)                                                                                     \
+#define ADD(sums, secret, i)                                                                       \
 	do {                                                                                       \
-		__u64 sum = key->word[i] + settings.hash_key[i];                                   \
-		hash += (sum & 0xffffffff) * (sum >> 32);                                          \
+		__u64 sum = key->word[i] + settings.secret[i];                                     \
+		sums += (sum & 0xffffffff) * (sum >> 32);                                          \
 	} while (0)
-	ADD(0);
-	ADD(1);
-	ADD(2);
-	ADD(3);
-	ADD(4);
-	ADD(5);
-	ADD(6);
+#define ADD_BOTH(i)                                                                                \
+	do {                                                                                       \
+		ADD(hash, hash_key, i);                                                            \
+		ADD(print, print_key, i);                                                          \
+	} while (0)
+	if (key->word[0] | key->word[2] | key->word[6]) {
+		hash = print = 0;
+		ADD_BOTH(0);
+		ADD_BOTH(2);
+		ADD_BOTH(6);
+	} else {
+		hash = settings.hash_zeros;
+		print = settings.print_zeros;
+	}
+	ADD_BOTH(1);
+	ADD_BOTH(3);
+	ADD_BOTH(4);
+	ADD_BOTH(5);
+#undef ADD_BOTH
 #undef ADD
 	hash *= settings.hash_key[7];
 	hash ^= hash >> 32;
 	hash *= 0x5be0cd19137e2179ULL;
-	return hash ^ hash >> 29;
-}
-
-static __always_inline bool same_key(const struct flow_key *a, const struct flow_key *b)
-{
-	return !((a->word[3] ^ b->word[3]) | (a->word[1] ^ b->word[1]) | (a->word[4] ^ b->word[4]) |
-		 (a->word[5] ^ b->word[5]) | (a->word[0] ^ b->word[0]) | (a->word[2] ^ b->word[2]) |
-		 (a->word[6] ^ b->word[6]));
+	return (struct identity){.hash = hash ^ hash >> 29, .print = print};
 }
 
 static __always_inline struct point_key point_of(const struct flow_key *key)
@@ -204,17 +224,29 @@ static __always_inline void publish(struct flow_slot *slot, __u32 tag)
 }
 
 /*
- * Returns the counter of the previous connection, and leaves COUNTED_ANEW in its place.
+ * Returns what the previous connection sent, and leaves COUNTED_ANEW in its place.
  *
- * Before 5.12 there is no atomic exchange. If a drain subtracts the same value between the two
- * steps, the counter becomes negative, and the next drain corrects that.
+ * Before 5.12 there is no atomic exchange. If a drain takes the same value between the two steps,
+ * the word becomes negative, and the next drain corrects that.
  */
-static __always_inline __u64 count_anew(__u64 *counter)
+static __always_inline __u64 count_anew(__u64 *sent)
 {
-	const __u64 taken = *(volatile __u64 *)counter;
+	const __u64 taken = *(volatile __u64 *)sent;
 
-	__sync_fetch_and_add(counter, COUNTED_ANEW - taken);
-	return (__s64)taken < 0 ? taken : taken & ~COUNTED_ANEW;
+	__sync_fetch_and_add(sent, COUNTED_ANEW - taken);
+	return taken;
+}
+
+/*
+ * Counts a packet. Returns which parts of the word are now to be carried: each time while they are
+ * there, as two CPUs may have added at once and neither of them seen that it was the first.
+ */
+static __always_inline __u64 add_sent(__u64 *sent, __u64 packet)
+{
+	const __u64 sum = *(volatile __u64 *)sent + packet;
+
+	__sync_fetch_and_add(sent, packet);
+	return (__s64)sum < 0 ? 0 : sum & (SENT_CARRY_PACKETS | SENT_CARRY_BYTES);
 }
 #else
 static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u32 to)
@@ -222,9 +254,17 @@ static __always_inline bool swap_word(__u32 *word, __u32 index, __u32 from, __u3
 	return __sync_val_compare_and_swap(word, from, to) == from;
 }
 
-static __always_inline __u64 count_anew(__u64 *counter)
+static __always_inline __u64 count_anew(__u64 *sent)
 {
-	return __sync_lock_test_and_set(counter, COUNTED_ANEW) & ~COUNTED_ANEW;
+	return __sync_lock_test_and_set(sent, COUNTED_ANEW);
+}
+
+/* Counts a packet. Returns which parts of the word are now to be carried, to one CPU alone. */
+static __always_inline __u64 add_sent(__u64 *sent, __u64 packet)
+{
+	const __u64 before = __sync_fetch_and_add(sent, packet);
+
+	return (before + packet) & ~before & (SENT_CARRY_PACKETS | SENT_CARRY_BYTES);
 }
 
 static __always_inline void set_bits(__u32 *word, __u32 bits)
@@ -276,6 +316,11 @@ static __always_inline bool table_full(const struct flow_control *ctl)
 	return (__s64)(ctl->inserted - ctl->freed) >= (__s64)settings.most_entries;
 }
 
+static __always_inline struct flow_cold *cold_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&cold_slots, &index);
+}
+
 /*
  * The live entry of the key, or a new one; NULL when the table is full. `place` receives its index,
  * `fresh` whether it was made for this packet. The table has PROBES slots more than places, so that
@@ -286,10 +331,11 @@ static __always_inline bool table_full(const struct flow_control *ctl)
 static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32 *place,
 						   bool *fresh)
 {
-	const __u64 hash = flow_hash(&p->key);
-	const __u32 tag = (__u32)hash | SLOT_LIVE;
-	const __u32 base = ((hash >> 32) * settings.slot_count) >> 32;
+	const struct identity id = identify(&p->key);
+	const __u32 tag = (__u32)id.hash | SLOT_LIVE, hash_high = id.hash >> 32;
+	const __u32 base = ((__u64)hash_high * settings.slot_count) >> 32;
 	struct flow_slot *slot, *tomb = NULL;
+	struct flow_cold *cold;
 	struct flow_control *ctl;
 	__u32 tomb_index = 0, i;
 
@@ -302,7 +348,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 			return NULL;
 		state = *(volatile __u32 *)&slot->state;
 		if (state == tag) {
-			if (same_key(&slot->key, &p->key)) {
+			if (slot->hash_high == hash_high && slot->print == id.print) {
 				*place = index;
 				return slot;
 			}
@@ -337,8 +383,14 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 	claimed:
 		__sync_fetch_and_add(&ctl->inserted, 1);
 		call_for_drain(ctl);
-		slot->key = p->key;
-		set_carrier(slot, p);
+		/* There are as many as slots. */
+		cold = cold_of(index);
+		if (cold) {
+			cold->key = p->key;
+			set_carrier(cold, p);
+		}
+		slot->hash_high = hash_high;
+		slot->print = id.print;
 		slot->seen = p->from_hi ? 0 : SEEN_LO_FIRST;
 		if (p->opener)
 			slot->seen |= (p->opener == OPENER_SOURCE) == !p->from_hi ? SEEN_LO_OPENED
@@ -347,7 +399,7 @@ static __always_inline struct flow_slot *find_slot(const struct packet *p, __u32
 		slot->kept = 0;
 #endif
 		slot->first = bpf_ktime_get_ns();
-		slot->last = slot->first;
+		slot->last = ticks();
 		publish(slot, tag);
 		*place = index;
 		*fresh = true;
@@ -365,11 +417,6 @@ static __always_inline __u32 clamp_ns(__u64 later, __u64 earlier)
 	return difference > 0xffffffff ? 0xffffffff : difference;
 }
 
-static __always_inline struct flow_cold *cold_of(__u32 index)
-{
-	return bpf_map_lookup_elem(&cold_slots, &index);
-}
-
 /*
  * What few packets add is in functions of their own. Kernels such as 6.1 verify these once, and
  * what is inlined with each state of what comes before.
@@ -379,13 +426,12 @@ static __always_inline struct flow_cold *cold_of(__u32 index)
 __noinline int note_end(__u32 index, __u32 side, __u32 flags)
 {
 	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	struct flow_cold *cold = cold_of(index);
 	const __u64 now = bpf_ktime_get_ns();
 	__u64 after;
 
 	side &= 1;
-	if (!slot || !tcp || !cold)
+	if (!slot || !cold)
 		return 0;
 	after = now > slot->first ? (now - slot->first) / NSEC_PER_USEC + 1 : 1;
 	if (after >= COLD_MS) {
@@ -398,131 +444,179 @@ __noinline int note_end(__u32 index, __u32 side, __u32 flags)
 		return 0;
 	if (!cold->rst_after)
 		cold->rst_after = after | (side ? COLD_RST_BY_HI : 0);
-	if (tcp->syn && !tcp->synack && !tcp->ack &&
+	if (cold->syn && !cold->synack && !cold->ack &&
 	    slot->seen & (side ? SEEN_LO_OPENED : SEEN_HI_OPENED))
-		tcp->ack = clamp_ns(now, tcp->syn);
-	return 0;
-}
-
-/* A gap in the sequence numbers of a side. Bytes that do not fit stay at the most. */
-__noinline int note_gap(__u32 index, __u32 side, __u32 bytes)
-{
-	struct flow_cold *cold = cold_of(index);
-	__u32 sum;
-
-	side &= 1;
-	if (!cold)
-		return 0;
-	__sync_fetch_and_add(&cold->skipped[side], 1);
-	sum = cold->skipped_bytes[side];
-	if (bytes > ~sum)
-		bytes = ~sum;
-	__sync_fetch_and_add(&cold->skipped_bytes[side], bytes);
+		cold->ack = clamp_ns(now, cold->syn);
 	return 0;
 }
 
 /* Counts fragments, and the round-trip time of ICMP echo. */
 __noinline int count_rare(__u32 index, __u32 rare, __u32 packets, __u32 opener)
 {
-	if (rare & RARE_FRAGMENT) {
-		struct flow_cold *cold = cold_of(index);
+	struct flow_cold *cold = cold_of(index);
 
-		if (cold)
-			__sync_fetch_and_add(&cold->fragmented, packets);
-	}
+	if (!cold)
+		return 0;
+	if (rare & RARE_FRAGMENT)
+		__sync_fetch_and_add(&cold->fragmented, packets);
 	if (rare & RARE_ECHO) {
-		struct flow_tcp *echo = bpf_map_lookup_elem(&tcp_slots, &index);
 		const __u64 now = bpf_ktime_get_ns();
 
-		if (!echo)
-			return 0;
 		if (opener == OPENER_SOURCE) {
-			if (!echo->syn)
-				echo->syn = now;
-		} else if (echo->syn) {
-			echo->synack = clamp_ns(now, echo->syn);
-			echo->syn = 0;
+			if (!cold->syn)
+				cold->syn = now;
+		} else if (cold->syn) {
+			cold->synack = clamp_ns(now, cold->syn);
+			cold->syn = 0;
 		}
 	}
 	return 0;
 }
 
+/* A field of flow_slot.sent is half full: moves a part of it. A drain reads `carried` first. */
+__noinline int carry(__u32 index, __u32 side, __u64 parts)
+{
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	struct flow_cold *cold = cold_of(index);
+
+	side &= 1;
+	if (!slot || !cold)
+		return 0;
+	__sync_fetch_and_add(&slot->sent[side], -parts);
+	__sync_fetch_and_add(&cold->carried[side],
+			     (parts & SENT_CARRY_PACKETS ? 1 : 0) +
+				     (parts & SENT_CARRY_BYTES ? 1 << 16 : 0));
+	return 0;
+}
+
+/* Notes a SYN or SYN+ACK, and who opened the connection. */
+__noinline int note_syn(__u32 index, __u32 side, __u32 flags, __u32 ttl)
+{
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	struct flow_cold *cold = cold_of(index);
+	const __u64 now = bpf_ktime_get_ns();
+	const bool reply = flags & TCP_ACK;
+
+	side &= 1;
+	if (!slot || !cold)
+		return 0;
+	if (!cold->ttl[side])
+		cold->ttl[side] = ttl;
+	if (!reply && !cold->syn) {
+		cold->syn = now;
+	} else if (reply && !cold->synack) {
+		if (cold->syn) {
+			cold->synack = clamp_ns(now, cold->syn);
+		} else {
+			cold->syn = now;
+			cold->synack = 1;
+			cold->no_syn = 1;
+		}
+		cold->ack = 0;
+		set_bits(&slot->seen, SEEN_SYNACK);
+	}
+	/* The first such packet decides. */
+	if (!(slot->seen & (SEEN_LO_OPENED | SEEN_HI_OPENED)))
+		set_bits(&slot->seen, side == reply ? SEEN_LO_OPENED : SEEN_HI_OPENED);
+	return 0;
+}
+
+/* The opener's first ACK after the SYN+ACK. */
+__noinline int note_ack(__u32 index)
+{
+	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	struct flow_cold *cold = cold_of(index);
+
+	if (!slot || !cold)
+		return 0;
+	if (!cold->ack)
+		cold->ack =
+			clamp_ns(bpf_ktime_get_ns(), cold->syn + (cold->no_syn ? 0 : cold->synack));
+	set_bits(&slot->seen, SEEN_ACK);
+	return 0;
+}
+
+__noinline int note_zero_window(__u32 index, __u32 side)
+{
+	struct flow_cold *cold = cold_of(index);
+
+	if (cold)
+		__sync_fetch_and_add(&cold->zero_window[side & 1], 1);
+	return 0;
+}
+
+/* A segment that does not begin where the last one ended: `ahead` of that, or before it. */
+__noinline int note_disorder(__u32 index, __u32 side, __s32 ahead)
+{
+	/* Rare enough for the exact clock; the coarse one ticks too slowly here. */
+	const __u32 now_us = (__u32)(bpf_ktime_get_ns() / NSEC_PER_USEC) | 1;
+	struct flow_cold *cold = cold_of(index);
+	__u32 sum;
+
+	side &= 1;
+	if (!cold)
+		return 0;
+	if (ahead < 0) {
+		if (cold->gap_us[side] && now_us - cold->gap_us[side] < LATE_WINDOW_US)
+			__sync_fetch_and_add(&cold->out_of_order[side], 1);
+		else
+			__sync_fetch_and_add(&cold->retransmitted[side], 1);
+		return 0;
+	}
+	cold->gap_us[side] = now_us;
+	__sync_fetch_and_add(&cold->skipped[side], 1);
+	sum = cold->skipped_bytes[side];
+	/* Bytes that do not fit stay at the most. */
+	if (ahead > ~sum)
+		ahead = ~sum;
+	__sync_fetch_and_add(&cold->skipped_bytes[side], ahead);
+	return 0;
+}
+
 static __always_inline void track_tcp(struct flow_slot *slot, __u32 index, const struct packet *p)
 {
-	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
-	const __u32 side = p->from_hi & 1;
+	const __u32 side = p->from_hi & 1, seq_bit = SEEN_LO_SEQ << side;
 	const __u8 flags = p->tcp_flags;
 	__u32 length = p->payload;
 	__u32 end;
+	__s32 ahead;
 
-	if (!tcp)
-		return;
-	if (flags & (TCP_FIN | TCP_RST))
-		note_end(index, side, flags);
-	if (flags & TCP_SYN) {
-		const bool reply = flags & TCP_ACK;
-		const __u64 precise = bpf_ktime_get_ns();
-
-		length++;
-		if (!tcp->ttl[side])
-			tcp->ttl[side] = p->ttl;
-		if (!reply && !tcp->syn) {
-			tcp->syn = precise;
-		} else if (reply && !tcp->synack) {
-			if (tcp->syn) {
-				tcp->synack = clamp_ns(precise, tcp->syn);
-			} else {
-				tcp->syn = precise;
-				tcp->synack = 1;
-				tcp->no_syn = 1;
-			}
-			tcp->ack = 0;
+	if (flags & (TCP_SYN | TCP_FIN | TCP_RST)) {
+		if (flags & (TCP_FIN | TCP_RST))
+			note_end(index, side, flags);
+		if (flags & TCP_SYN) {
+			note_syn(index, side, flags, p->ttl);
+			length++;
 		}
-		/* The first such packet decides. */
-		if (!(slot->seen & (SEEN_LO_OPENED | SEEN_HI_OPENED)))
-			set_bits(&slot->seen, side == reply ? SEEN_LO_OPENED : SEEN_HI_OPENED);
-	} else {
-		if ((flags & (TCP_ACK | TCP_RST)) == TCP_ACK && tcp->synack && !tcp->ack &&
-		    (slot->seen & (side ? SEEN_HI_OPENED : SEEN_LO_OPENED)))
-			tcp->ack = clamp_ns(bpf_ktime_get_ns(),
-					    tcp->syn + (tcp->no_syn ? 0 : tcp->synack));
-		if (!p->window && !(flags & TCP_RST))
-			__sync_fetch_and_add(&tcp->zero_window[side], 1);
+		if (flags & TCP_FIN)
+			length++;
 	}
-	if (flags & TCP_FIN)
-		length++;
+	if (!(flags & TCP_SYN)) {
+		if ((flags & (TCP_ACK | TCP_RST)) == TCP_ACK &&
+		    (slot->seen & (SEEN_SYNACK | SEEN_ACK)) == SEEN_SYNACK &&
+		    slot->seen & (side ? SEEN_HI_OPENED : SEEN_LO_OPENED))
+			note_ack(index);
+		if (!p->window && !(flags & TCP_RST))
+			note_zero_window(index, side);
+	}
 	if (!length)
 		return;
 	end = p->seq + length;
-	if (!tcp->have_seq[side]) {
-		tcp->have_seq[side] = 1;
-		tcp->next_seq[side] = end;
+	if (!(slot->seen & seq_bit)) {
+		slot->next_seq[side] = end;
+		set_bits(&slot->seen, seq_bit);
 		return;
 	}
-	{
-		const __s32 ahead = p->seq - tcp->next_seq[side];
-
-		if (ahead) {
-			/* Rare enough for the exact clock; the coarse one ticks too slowly here. */
-			const __u32 now_us = (__u32)(bpf_ktime_get_ns() / NSEC_PER_USEC) | 1;
-			const bool keep_alive =
-				ahead == -1 && p->payload <= 1 && !(flags & (TCP_SYN | TCP_FIN));
-
-			if (keep_alive)
-				return;
-			if (ahead > 0) {
-				tcp->gap_us[side] = now_us;
-				note_gap(index, side, ahead);
-			} else if (tcp->gap_us[side] &&
-				   now_us - tcp->gap_us[side] < LATE_WINDOW_US) {
-				__sync_fetch_and_add(&tcp->out_of_order[side], 1);
-			} else {
-				__sync_fetch_and_add(&tcp->retransmitted[side], 1);
-			}
-		}
-		if ((__s32)(end - tcp->next_seq[side]) > 0)
-			tcp->next_seq[side] = end;
+	ahead = p->seq - slot->next_seq[side];
+	if (ahead) {
+		/* A keep-alive. */
+		if (ahead == -1 && p->payload <= 1 && !(flags & (TCP_SYN | TCP_FIN)))
+			return;
+		note_disorder(index, side, ahead);
+		if ((__s32)(end - slot->next_seq[side]) <= 0)
+			return;
 	}
+	slot->next_seq[side] = end;
 }
 
 #ifdef SKUA_PACKETS
@@ -582,14 +676,13 @@ enum begun {
 __noinline int begin_again(__u32 index, __u32 from_hi)
 {
 	struct flow_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	struct flow_tcp *tcp = bpf_map_lookup_elem(&tcp_slots, &index);
 	struct flow_cold *cold = cold_of(index);
 	struct flow_control *ctl = the_control();
 	struct flow_ended *ended;
 	__u32 seen, tries;
 	__u64 now;
 
-	if (!slot || !tcp || !cold || !ctl)
+	if (!slot || !cold || !ctl)
 		return BEGUN_NOT;
 	ended = bpf_ringbuf_reserve(&ended_flows, sizeof(*ended), 0);
 	if (!ended)
@@ -609,16 +702,13 @@ __noinline int begin_again(__u32 index, __u32 from_hi)
 won:
 	ended->slot = *slot;
 	ended->slot.seen = seen;
-	ended->tcp = *tcp;
 	ended->cold = *cold;
 	*(volatile __u64 *)&slot->first = now;
-	slot->last = now;
-	ended->slot.sent[0].packets = count_anew(&slot->sent[0].packets);
-	ended->slot.sent[0].bytes = count_anew(&slot->sent[0].bytes);
-	ended->slot.sent[1].packets = count_anew(&slot->sent[1].packets);
-	ended->slot.sent[1].bytes = count_anew(&slot->sent[1].bytes);
-	__builtin_memset(tcp, 0, sizeof(*tcp));
-	__builtin_memset(cold, 0, sizeof(*cold));
+	slot->last = ticks();
+	ended->slot.sent[0] = count_anew(&slot->sent[0]);
+	ended->slot.sent[1] = count_anew(&slot->sent[1]);
+	/* All but the key. */
+	__builtin_memset((char *)cold + sizeof(cold->key), 0, sizeof(*cold) - sizeof(cold->key));
 #ifdef SKUA_PACKETS
 	slot->kept = 0;
 #endif
@@ -633,9 +723,9 @@ static __always_inline int count_packet(struct packet *p)
 {
 	const __u32 side = p->from_hi & 1;
 	struct flow_slot *slot;
-	__u32 index = 0, bits;
+	__u32 index = 0, bits, now, last;
 	bool fresh, look;
-	__u64 now, last;
+	__u64 carried;
 
 #ifdef SKUA_PACKETS
 	p->index = 0;
@@ -645,10 +735,14 @@ static __always_inline int count_packet(struct packet *p)
 	if (slot && !fresh && ports_used_again(slot, p)) {
 		const int begun = begin_again(index, p->from_hi);
 
-		if (begun == BEGUN)
-			set_carrier(slot, p);
-		else if (begun == BEGUN_MERGED)
+		if (begun == BEGUN) {
+			struct flow_cold *cold = cold_of(index);
+
+			if (cold)
+				set_carrier(cold, p);
+		} else if (begun == BEGUN_MERGED) {
 			count_cause(point_of(&p->key), p->direction, NOTE_REUSE_MERGED, 1, 0);
+		}
 	}
 	if (!slot) {
 		count_cause(point_of(&p->key), p->direction,
@@ -657,19 +751,20 @@ static __always_inline int count_packet(struct packet *p)
 			    p->packets, p->bytes);
 		return COUNTED_NOT;
 	}
-	now = now_coarse();
+	now = ticks();
 	last = slot->last;
-	/* The coarse clock is behind the exact one that set it first. */
-	if (now > last)
+	/* Another CPU may be ahead. */
+	if ((__s32)(now - last) > 0)
 		slot->last = now;
 	/* Before the counters, so that a drain in between knows their direction. */
 	bits = (__u32)p->tcp_flags << (side * 8);
 	bits |= (p->direction == DIR_INGRESS ? SEEN_LO_INGRESS : SEEN_LO_EGRESS) << (side * 2);
 	/* So each flow pays for a look now and then, and not each packet. */
-	look = (slot->seen & bits) != bits || (now ^ last) >> LOOK_SHIFT;
+	look = (slot->seen & bits) != bits || (now ^ last) >> settings.look_shift;
 	set_bits(&slot->seen, bits);
-	__sync_fetch_and_add(&slot->sent[side].packets, p->packets);
-	__sync_fetch_and_add(&slot->sent[side].bytes, p->bytes);
+	carried = add_sent(&slot->sent[side], (__u64)p->packets << SENT_PACKETS_SHIFT | p->bytes);
+	if (carried)
+		carry(index, side, carried);
 	if (p->is_tcp)
 		track_tcp(slot, index, p);
 	if (p->rare)

@@ -26,7 +26,6 @@ struct {
 	} all_##name SEC(".maps")
 
 OUTER_MAP(slots);
-OUTER_MAP(tcp_slots);
 OUTER_MAP(cold_slots);
 OUTER_MAP(control);
 OUTER_MAP(points);
@@ -75,7 +74,6 @@ static __always_inline void *map_of_table(void *outer)
 	})
 
 #define slots	    OF_TABLE(slots)
-#define tcp_slots   OF_TABLE(tcp_slots)
 #define cold_slots  OF_TABLE(cold_slots)
 #define control	    OF_TABLE(control)
 #define points	    OF_TABLE(points)

@@ -118,7 +118,8 @@ static __always_inline int steer_packet(steer_context *ctx)
 		count(counts, value.cause);
 		return GO_ON;
 	}
-	now = settings.exact_clock ? bpf_ktime_get_ns() : bpf_ktime_get_coarse_ns();
+	now = settings.exact_clock ? bpf_ktime_get_ns()
+				   : bpf_jiffies64() * settings.tick_ns + settings.tick_0;
 	cause = judge(channel.value, value.value, now, &verdict);
 	if (cause) {
 		count(counts, cause);

@@ -81,6 +81,9 @@ enum steer_count {
 struct steer_settings {
 	/* ns */
 	__u64 hold;
+	/* Between two ticks, and CLOCK_MONOTONIC at tick 0, ns. */
+	__u64 tick_ns;
+	__u64 tick_0;
 	/* ns without a heartbeat after which the program stops acting; 0: it never stops. */
 	__u64 patience;
 	__u32 channels;
@@ -117,7 +120,7 @@ struct steer_settings {
 	__u8 address[16];
 };
 
-_Static_assert(sizeof(struct steer_settings) == 88, "steer_settings");
+_Static_assert(sizeof(struct steer_settings) == 104, "steer_settings");
 
 /* Written by user space while the program runs. */
 struct steer_control {

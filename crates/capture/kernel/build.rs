@@ -3,7 +3,8 @@
 use std::{env, path::PathBuf, process::Command};
 
 /// (object, source below `bpf/`, extra compiler arguments)
-const OBJECTS: [(&str, &str, &[&str]); 25] = [
+const OBJECTS: [(&str, &str, &[&str]); 26] = [
+    ("ticks", "ticks/ticks.bpf.c", &[]),
     ("flow_tc", "flow/tc.bpf.c", &[]),
     ("flow_tc_lock", "flow/tc.bpf.c", &["-DSKUA_NO_CMPXCHG"]),
     ("flow_socket", "flow/socket.bpf.c", &[]),

@@ -21,6 +21,17 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC) as u64
 }
 
+/// How far the coarse clock goes on at a time, ns: the length of the kernel's tick.
+pub(crate) fn coarse_resolution_ns() -> u64 {
+    let mut time = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the pointer is to a writable timespec; zeroed is a valid timespec if the call fails.
+    let time = unsafe {
+        libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, time.as_mut_ptr());
+        time.assume_init()
+    };
+    time.tv_nsec as u64
+}
+
 /// The next time for work that is done once per interval: when CLOCK_MONOTONIC is a multiple of the
 /// interval, between 0.5 and 1.5 intervals from now. Timers of the same interval expire together, so the
 /// CPU sleeps in between.

@@ -26,6 +26,7 @@ mod sink;
 pub mod socket;
 pub mod steer;
 pub mod tap;
+mod ticks;
 
 pub use attach::{Attachment, Direction, HookKind};
 pub use btf::KernelTypes;

@@ -26,11 +26,10 @@ const HEADERS: [Header; 4] = [
     Header {
         name: "flow",
         headers: &["flow/flow.h"],
-        types: "flow_(slot|tcp|cold|ended|control|settings)|address_key|point_key|packet_head|point_cause",
-        numbers: "SLOT_.*|SEEN_.*|COLD_.*|COUNTED_ANEW|PROBES|ADDRESS.*|KIND_.*|PACKET_.*",
+        types: "flow_(slot|cold|ended|control|settings)|address_key|point_key|packet_head|point_cause",
+        numbers: "SLOT_.*|SEEN_.*|SENT_.*|COLD_.*|COUNTED_ANEW|PROBES|ADDRESS.*|KIND_.*|PACKET_.*",
         shared: &[
             "FlowSlot",
-            "FlowTcp",
             "FlowCold",
             "FlowEnded",
             "FlowControl",

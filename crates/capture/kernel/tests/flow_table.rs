@@ -10,8 +10,17 @@ use skua_testkit::lab::kernel;
 /// The oldest kernel whose maps the flow table needs (ring buffer). Before it, user space counts.
 const OLDEST: (u32, u32) = (5, 8);
 
+/// One test counts the programs of the process while it loads some.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn counts_datagrams_on_loopback() {
+    let _alone = alone();
     if kernel() < OLDEST {
         println!("no flow table in this kernel");
         return;
@@ -53,6 +62,7 @@ fn counts_datagrams_on_loopback() {
 
 #[test]
 fn every_hook_of_this_kernel_counts_what_passes_it() {
+    let _alone = alone();
     let hooks = [
         (HookKind::Tcx, (6, 6)),
         (HookKind::Clsact, (5, 8)),
@@ -73,6 +83,7 @@ fn every_hook_of_this_kernel_counts_what_passes_it() {
 /// The first packets of each flow come with their bytes, all of them while somebody watches.
 #[test]
 fn packets_come_with_their_bytes() {
+    let _alone = alone();
     skua_kernel::capture_libbpf_log();
     let hooks = [
         (HookKind::Tcx, (6, 6)),
@@ -242,6 +253,7 @@ fn read_live(ring: &mut skua_kernel::flow::PacketRing, ports: &[[u8; 2]; 2]) -> 
 /// Programs of further namespaces are shared since 6.2, by a rung that has such; else each namespace has some.
 #[test]
 fn packets_of_a_further_namespace_have_its_number() {
+    let _alone = alone();
     use std::os::{fd::AsFd as _, unix::fs::MetadataExt as _};
     if kernel() < OLDEST {
         println!("no flow table in this kernel");

@@ -861,10 +861,21 @@ fn foreign_names_are_safe_and_hidden_processes_are_known() {
     skua.stop();
 }
 
+/// Packets that are noted for a cause.
+fn noted(skua: &Skua, cause: &str) -> usize {
+    let metrics = skua.get("/metrics");
+    let cause = format!("cause=\"{cause}\"}}");
+    let lines = metrics
+        .lines()
+        .filter(|line| line.starts_with("skua_noted_packets_total{") && line.contains(&cause));
+    let numbers = lines.filter_map(|line| line.split(' ').next_back()?.parse::<usize>().ok());
+    numbers.sum()
+}
+
 /// Connects so often, each time by the next of 100 ports that is free, and ends each connection with a RST, so
 /// that the port can be used again at once. What it sends says which client it is.
 const CLIENT: &str = "
-import errno, socket, struct, sys
+import errno, socket, struct, sys, time
 number, times = int(sys.argv[1]), int(sys.argv[2])
 port = number * 25
 while times:
@@ -882,6 +893,8 @@ while times:
         if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.ECONNRESET):
             raise
     s.close()
+    # Faster than times are exact no use of a port could be told from the next one.
+    time.sleep(0.001)
 ";
 
 const ANSWERS: &str = "
@@ -925,10 +938,12 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
     for client in &mut clients {
         assert!(client.wait().unwrap().success());
     }
-    let (mut flows, mut named, mut wrong) = (0, 0, Vec::new());
+    let (mut flows, mut merged, mut named, mut wrong) = (0, 0, 0, Vec::new());
     wait_for("all connections", || {
         (flows, named) = (0, 0);
         wrong.clear();
+        // Where the drain comes too late on a busy machine, connections are counted in the previous one with the same ports.
+        merged = noted(&skua, "reuse_merged");
         for flow in get(&skua, "/api/flows?limit=100000") {
             let (a, b) = (&flow["a"], &flow["b"]);
             // Some try a port that is in use at the server's end still: nothing was sent.
@@ -937,6 +952,13 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
                 continue;
             }
             flows += 1;
+            // Connections in one record begin with other sequence numbers. The SYN of one may also come before the RST of
+            // the other, from another processor.
+            let gaps = ["ab_skipped", "ba_skipped"].map(|key| flow["tcp"][key].as_u64());
+            if gaps.iter().any(|gaps| gaps.unwrap_or(0) > 0) {
+                merged += 1;
+                continue;
+            }
             let client = clients.get(bytes as usize / 1_000 - 1);
             let client = client
                 .unwrap_or_else(|| panic!("no client sent so much: {flow:#}"))
@@ -948,10 +970,10 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
                 wrong.push(flow);
             }
         }
-        (flows >= CLIENTS * EACH).then_some(())
+        (flows + merged >= CLIENTS * EACH).then_some(())
     });
-    println!("{flows} connections, {named} with their process");
-    assert_eq!(flows, CLIENTS * EACH);
+    println!("{flows} connections, {merged} in the records of others, {named} with their process");
+    assert!(merged > 0 || flows == CLIENTS * EACH, "{flows}");
     assert!(
         wrong.is_empty(),
         "{} wrong: {:#?}",
@@ -960,7 +982,7 @@ fn ports_that_are_used_again_at_once_never_name_another_process() {
     );
     // Times are exact to some ms: of uses that follow one another faster none need be named.
     assert!(
-        named > CLIENTS * EACH / 2,
+        named > (CLIENTS * EACH).saturating_sub(merged) / 2,
         "only {named} of {flows} have a process"
     );
 }

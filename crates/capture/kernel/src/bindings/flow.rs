@@ -23,10 +23,17 @@ pub const SEEN_DIRECTIONS: u32 = 983040;
 pub const SEEN_LO_FIRST: u32 = 1048576;
 pub const SEEN_LO_OPENED: u32 = 2097152;
 pub const SEEN_HI_OPENED: u32 = 4194304;
+pub const SEEN_LO_SEQ: u32 = 8388608;
+pub const SEEN_HI_SEQ: u32 = 16777216;
+pub const SEEN_SYNACK: u32 = 33554432;
+pub const SEEN_ACK: u32 = 67108864;
+pub const SENT_PACKETS_SHIFT: u32 = 40;
+pub const SENT_CARRY_PACKETS: u64 = 1152921504606846976;
+pub const SENT_CARRY_BYTES: u64 = 274877906944;
 pub const COUNTED_ANEW: u64 = 4611686018427387904;
 pub const COLD_MAC: u64 = 281474976710655;
 pub const COLD_TAG_SHIFT: u32 = 48;
-pub const COLD_LABEL: u32 = 8388608;
+pub const COLD_LABEL: u32 = 2147483648;
 pub const COLD_LABELS: u32 = 8;
 pub const COLD_RST_BY_HI: u32 = 2147483648;
 pub const COLD_MS: u32 = 1073741824;
@@ -40,59 +47,49 @@ pub const PACKET_FIRST: u32 = 1;
 pub const PACKET_LIVE: u32 = 2;
 pub const PACKET_HEAD: u32 = 4;
 #[repr(C)]
-pub struct FlowCounters {
-    pub packets: AtomicU64,
-    pub bytes: AtomicU64,
-}
-
-#[repr(C)]
 pub struct FlowSlot {
     pub state: AtomicU32,
-    pub tunnel_id: AtomicU32,
-    pub key: [AtomicU64; 7],
-    pub sent: [FlowCounters; 2],
+    pub hash_high: AtomicU32,
+    pub print: AtomicU64,
+    pub sent: [AtomicU64; 2],
     pub first: AtomicU64,
-    pub last: AtomicU64,
     pub seen: AtomicU32,
-    pub kept: AtomicU32,
-    pub parent: AtomicU64,
-}
-
-#[repr(C)]
-pub struct FlowTcp {
+    pub last: AtomicU32,
     pub next_seq: [AtomicU32; 2],
-    pub retransmitted: [AtomicU32; 2],
-    pub out_of_order: [AtomicU32; 2],
-    pub zero_window: [AtomicU32; 2],
-    pub syn: AtomicU64,
-    pub synack: AtomicU32,
-    pub ack: AtomicU32,
-    pub gap_us: [AtomicU32; 2],
-    pub have_seq: [AtomicU8; 2],
-    pub no_syn: AtomicU8,
-    pub ttl: [AtomicU8; 2],
-    pub pad: [AtomicU8; 3],
+    pub kept: AtomicU32,
+    pub pad: AtomicU32,
 }
 
 #[repr(C)]
 pub struct FlowCold {
+    pub key: [AtomicU64; 7],
+    pub parent: AtomicU64,
     pub link: [AtomicU64; 2],
     pub pair: [AtomicU16; 2],
-    pub labels: [[AtomicU8; 3]; 2],
-    pub carries: AtomicU8,
-    pub pad: AtomicU8,
-    pub fragmented: AtomicU32,
+    pub label: [AtomicU32; 2],
+    pub tunnel_id: AtomicU32,
     pub moved: AtomicU32,
-    pub fin_after: [AtomicU32; 2],
+    pub fragmented: AtomicU32,
     pub rst_after: AtomicU32,
     pub skipped: [AtomicU32; 2],
     pub skipped_bytes: [AtomicU32; 2],
+    pub no_syn: AtomicU8,
+    pub ttl: [AtomicU8; 2],
+    pub carries: AtomicU8,
+    pub syn: AtomicU64,
+    pub synack: AtomicU32,
+    pub ack: AtomicU32,
+    pub retransmitted: [AtomicU32; 2],
+    pub out_of_order: [AtomicU32; 2],
+    pub zero_window: [AtomicU32; 2],
+    pub gap_us: [AtomicU32; 2],
+    pub fin_after: [AtomicU32; 2],
+    pub carried: [AtomicU32; 2],
 }
 
 #[repr(C)]
 pub struct FlowEnded {
     pub slot: FlowSlot,
-    pub tcp: FlowTcp,
     pub cold: FlowCold,
 }
 
@@ -157,12 +154,15 @@ pub struct PointKey {
 #[derive(Debug, Default, Copy, Clone)]
 pub struct FlowSettings {
     pub hash_key: [u64; 8],
+    pub print_key: [u64; 7],
+    pub hash_zeros: u64,
+    pub print_zeros: u64,
     pub slot_count: u32,
     pub most_entries: u32,
     pub sampling: u32,
     pub netns: u16,
     pub tunnels: u8,
-    pub coarse_clock: u8,
+    pub look_shift: u8,
     pub gso_size: u8,
     pub exclude_self: u8,
     pub addresses: u8,
@@ -188,12 +188,5 @@ pub struct PacketHead {
     pub ethernet: u8,
 }
 
-crate::mapping::shared!(
-    FlowCounters,
-    FlowSlot,
-    FlowTcp,
-    FlowCold,
-    FlowEnded,
-    FlowControl
-);
+crate::mapping::shared!(FlowSlot, FlowCold, FlowEnded, FlowControl);
 crate::plain::plain!(AddressKey, PointKey, FlowSettings, PacketHead);

@@ -44,6 +44,8 @@ pub type SteerCount = u32;
 #[derive(Debug, Default, Copy, Clone)]
 pub struct SteerSettings {
     pub hold: u64,
+    pub tick_ns: u64,
+    pub tick_0: u64,
     pub patience: u64,
     pub channels: u32,
     pub depth: u32,

@@ -15,7 +15,7 @@ use std::{
     collections::HashMap,
     os::fd::AsFd,
     sync::atomic::{
-        AtomicU8, AtomicU32, AtomicU64,
+        AtomicU32, AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     },
 };
@@ -29,14 +29,15 @@ use super::{
     eviction::{Moment, QuietCensus},
     layout::{
         COLD_LABEL, COLD_MAC, COLD_MS, COLD_RST_BY_HI, COLD_TAG_SHIFT, COUNTED_ANEW, ColdSlot,
-        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED, SLOT_BUSY,
-        SLOT_DYING, SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot, TcpSlot,
+        Ended, PROBES, SEEN_HI_OPENED, SEEN_LO_FIRST, SEEN_LO_INGRESS, SEEN_LO_OPENED,
+        SENT_CARRY_BYTES, SENT_CARRY_PACKETS, SENT_PACKETS_SHIFT, SLOT_BUSY, SLOT_DYING,
+        SLOT_EMPTY, SLOT_LIVE, SLOT_TOMB, Slot,
     },
 };
-use crate::{KernelError, clock, mapping::Window};
+use crate::{KernelError, clock, mapping::Window, ticks::Ticks};
 
-/// Slots mapped at a time: 4 MiB of slots, 2 MiB of TCP details and 2 MiB of what few packets touch, so that resident memory does
-/// not grow with the table.
+/// Slots mapped at a time: 2 MiB of slots and 6 MiB of what few packets touch, so that resident memory does not grow with the
+/// table.
 const WINDOW: usize = 32_768;
 
 /// More tombstones than one in so many slots are worth clearing.
@@ -76,6 +77,7 @@ pub struct DrainStats {
 #[derive(Clone, Copy)]
 struct Ageing {
     now: u64,
+    ticks: Ticks,
     idle: u64,
     closed: u64,
     /// Why those older than `idle` end.
@@ -88,7 +90,9 @@ impl Ageing {
         if let Some(reason) = self.all {
             return Some(reason);
         }
-        let quiet = self.now.saturating_sub(slot.last.load(Relaxed));
+        let quiet = self
+            .now
+            .saturating_sub(self.ticks.begin_ns(slot.last.load(Relaxed), self.now));
         if quiet >= self.idle {
             return Some(self.idle_reason);
         }
@@ -99,66 +103,92 @@ impl Ageing {
     }
 }
 
-/// What was taken of a counter.
+/// What was taken of what a side sent.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 struct Drained {
-    value: u64,
+    packets: i64,
+    bytes: i64,
     /// It was counted after the ports were used again.
     after_reuse: bool,
 }
 
-fn drain_counter(counter: &AtomicU64) -> Drained {
-    // Load first: an exchange would dirty the cache line of every quiet flow.
-    if counter.load(Relaxed) == 0 {
-        return Drained::default();
+impl Drained {
+    /// `sent` and `carried` as in `bpf/flow/flow.h`; `last` when nothing comes after this.
+    fn of(sent: &AtomicU64, carried: &AtomicU32, last: bool) -> Self {
+        // Load first: an exchange would dirty the cache line of every quiet flow. What is still carried comes with the
+        // next packet, or at the end.
+        if !last && sent.load(Relaxed) == 0 {
+            return Self::default();
+        }
+        // A program moves a part to `carried` after it has left `sent`: in this order none is taken twice.
+        let carried = take(carried);
+        let mut drained = Self::read(sent.swap(0, SeqCst));
+        drained.packets +=
+            i64::from(carried & 0xffff) * (SENT_CARRY_PACKETS >> SENT_PACKETS_SHIFT) as i64;
+        drained.bytes += i64::from(carried >> 16) * SENT_CARRY_BYTES as i64;
+        // A program that cannot exchange took the same (`count_anew` of bpf/flow/table.h), or `carried` comes later:
+        // what comes next makes up for it.
+        if !last && (drained.packets < 0 || drained.bytes < 0) {
+            drained.give_back(sent);
+        }
+        drained
     }
-    let found = counter.swap(0, SeqCst);
-    let after_reuse = (COUNTED_ANEW / 2..=i64::MAX as u64).contains(&found);
-    let value = found.wrapping_sub(if after_reuse { COUNTED_ANEW } else { 0 });
-    // A program that cannot exchange took the same (`count_anew` of bpf/flow/table.h): what comes
-    // next makes up for it.
-    if value > i64::MAX as u64 {
-        counter.fetch_add(value, AcqRel);
-        return Drained {
-            value: 0,
-            after_reuse,
+
+    fn read(sent: u64) -> Self {
+        const BYTES: u32 = u64::BITS - SENT_PACKETS_SHIFT;
+        let bytes = (sent << BYTES) as i64 >> BYTES;
+        let packets = (sent as i64).wrapping_sub(bytes) >> SENT_PACKETS_SHIFT;
+        // Packets are far fewer than the mark: they are carried before.
+        let after_reuse = packets >= (COUNTED_ANEW >> SENT_PACKETS_SHIFT) as i64 / 2;
+        let mark = if after_reuse {
+            COUNTED_ANEW >> SENT_PACKETS_SHIFT
+        } else {
+            0
         };
+        Self {
+            packets: packets - mark as i64,
+            bytes,
+            after_reuse,
+        }
     }
-    Drained { value, after_reuse }
+
+    /// For the next drain.
+    fn give_back(&mut self, sent: &AtomicU64) {
+        let packets = (self.packets as u64) << SENT_PACKETS_SHIFT;
+        sent.fetch_add(packets.wrapping_add(self.bytes as u64), AcqRel);
+        (self.packets, self.bytes) = (0, 0);
+    }
 }
 
-/// What was taken of an entry: packets and bytes by lo, and by hi.
-struct DrainedCounters([Drained; 4]);
+/// What was taken of an entry: sent by lo, and by hi.
+struct DrainedCounters([Drained; 2]);
 
 impl DrainedCounters {
-    fn words(slot: &Slot) -> [&AtomicU64; 4] {
-        let [lo, hi] = &slot.sent;
-        [&lo.packets, &lo.bytes, &hi.packets, &hi.bytes]
-    }
-
-    fn of(slot: &Slot) -> Self {
-        Self(Self::words(slot).map(drain_counter))
+    fn of(slot: &Slot, cold: &ColdSlot, last: bool) -> Self {
+        Self([0, 1].map(|side| Drained::of(&slot.sent[side], &cold.carried[side], last)))
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(|drained| drained.value == 0)
+        self.0
+            .iter()
+            .all(|drained| (drained.packets, drained.bytes) == (0, 0))
     }
 
     /// The ports were reused before all was read: the counters of the new connection go back, for the next
     /// drain.
     fn give_back_newer(&mut self, slot: &Slot) {
-        for (drained, word) in self.0.iter_mut().zip(Self::words(slot)) {
+        for (drained, sent) in self.0.iter_mut().zip(&slot.sent) {
             if drained.after_reuse {
-                word.fetch_add(drained.value, AcqRel);
-                drained.value = 0;
+                drained.give_back(sent);
             }
         }
     }
 
     fn sums(&self) -> [Counters; 2] {
-        let [lo_packets, lo_bytes, hi_packets, hi_bytes] = self.0.map(|drained| drained.value);
-        [(lo_packets, lo_bytes), (hi_packets, hi_bytes)]
-            .map(|(packets, bytes)| Counters { packets, bytes })
+        self.0.map(|drained| Counters {
+            packets: drained.packets.max(0) as u64,
+            bytes: drained.bytes.max(0) as u64,
+        })
     }
 }
 
@@ -193,6 +223,7 @@ impl FlowTable {
         let idle = self.config.idle_timeout.as_nanos() as u64;
         let mut ageing = Ageing {
             now: begun.ns,
+            ticks: self.ticks,
             idle,
             closed: self.config.closed_timeout.as_nanos() as u64,
             idle_reason: EndReason::Idle,
@@ -225,15 +256,16 @@ impl FlowTable {
     fn quiet_cutoff(&mut self, now: u64) -> Result<Option<u64>, KernelError> {
         let mut census = QuietCensus::new();
         let mut returned = 0;
+        let ticks = self.ticks;
         let count = self.slots();
         for first in (0..count).step_by(WINDOW) {
             let slots = self.map_slots(first, WINDOW.min(count - first))?;
             for slot in slots.elements() {
                 if slot.state.load(Acquire) & SLOT_LIVE != 0 {
-                    census.add(now.saturating_sub(slot.last.load(Relaxed)));
+                    census.add(now.saturating_sub(ticks.begin_ns(slot.last.load(Relaxed), now)));
                     returned += u64::from(
                         self.eviction.is_new(slot.first.load(Relaxed))
-                            && self.eviction.was_evicted(self.hash(slot)),
+                            && self.eviction.was_evicted(slot.hash()),
                     );
                 }
             }
@@ -248,6 +280,7 @@ impl FlowTable {
         self.grace.wait()?;
         let ageing = Ageing {
             now: clock::monotonic_ns(),
+            ticks: self.ticks,
             idle: u64::MAX,
             closed: u64::MAX,
             idle_reason: EndReason::Shutdown,
@@ -272,13 +305,14 @@ impl FlowTable {
             stats: &mut stats,
             sink: &mut sink,
             offset,
+            begun,
+            ticks: ageing.ticks,
         };
 
         self.drain_ended(&mut out)?;
         let last_window = (count - 1) / WINDOW;
         // Backwards: a tombstone before an empty slot is no longer needed, nor one that no probe sequence
-        // of the entries behind it crosses. To know the latter their keys are hashed, which pays only with
-        // many tombstones.
+        // of the entries behind it crosses. To know the latter pays only with many tombstones.
         let mut next_empty = true;
         let gathered = self.tombs > count / MANY_TOMBS;
         let mut tombs = 0;
@@ -288,7 +322,7 @@ impl FlowTable {
             let length = WINDOW.min(count - first);
             let slots = self.map_slots(first, length)?;
             // Mapping costs more than reading: only for windows that have entries.
-            let mut beside: Option<Beside> = None;
+            let mut cold: Option<Window<ColdSlot>> = None;
             for (i, slot) in slots.elements().iter().enumerate().rev() {
                 let state = slot.state.load(Acquire);
                 if state == SLOT_EMPTY {
@@ -328,11 +362,15 @@ impl FlowTable {
                         dying.push((first + i) as u32 | code << REASON_SHIFT);
                     }
                     _ => {
-                        let beside = match &beside {
-                            Some(beside) => beside,
-                            None => beside.insert(self.map_beside(first, length)?),
+                        // Mapped for those that sent something.
+                        if slot.sent.iter().all(|sent| sent.load(Relaxed) == 0) {
+                            continue;
+                        }
+                        let cold = match &cold {
+                            Some(cold) => cold,
+                            None => cold.insert(self.map_cold(first, length)?),
                         };
-                        out.drain_entry(slot, beside.of(i), began, None);
+                        out.drain_entry(slot, &cold.elements()[i], began, None);
                     }
                 }
             }
@@ -353,11 +391,7 @@ impl FlowTable {
 
     /// The slot at which the programs start to probe, as in `find_slot` of bpf/flow/table.h.
     fn probe_start(&self, slot: &Slot) -> usize {
-        (((self.hash(slot) >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
-    }
-
-    fn hash(&self, slot: &Slot) -> u64 {
-        super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed))).hash64(&self.secret)
+        (((slot.hash() >> 32) * u64::from(self.settings.slot_count)) >> 32) as usize
     }
 
     /// Hands out the connections that were sent because their ports were used again, all of those
@@ -366,8 +400,7 @@ impl FlowTable {
         let mut report = |message: &[u8]| {
             if let Some(ended) = Ended::read(message) {
                 let first_ns = ended.slot.first.load(Relaxed);
-                let details = (&ended.tcp, &ended.cold);
-                out.drain_entry(&ended.slot, details, first_ns, Some(EndReason::Closed));
+                out.drain_entry(&ended.slot, &ended.cold, first_ns, Some(EndReason::Closed));
                 out.stats.ended += 1;
             }
         };
@@ -398,21 +431,21 @@ impl FlowTable {
             let window = (dying[at] & INDEX_MASK) as usize / WINDOW;
             let first = window * WINDOW;
             let length = WINDOW.min(count - first);
-            let (slots, beside) = (
+            let (slots, cold) = (
                 self.map_slots(first, length)?,
-                self.map_beside(first, length)?,
+                self.map_cold(first, length)?,
             );
-            let slots = slots.elements();
+            let (slots, cold) = (slots.elements(), cold.elements());
             let begin = at;
             while at < dying.len() && (dying[at] & INDEX_MASK) as usize / WINDOW == window {
                 let i = (dying[at] & INDEX_MASK) as usize - first;
                 let reason = REASONS[(dying[at] >> REASON_SHIFT) as usize];
                 let first_ns = slots[i].first.load(Acquire);
-                out.drain_entry(&slots[i], beside.of(i), first_ns, Some(reason));
+                out.drain_entry(&slots[i], &cold[i], first_ns, Some(reason));
                 if reason == EndReason::Evicted {
-                    self.eviction.evicted(self.hash(&slots[i]));
+                    self.eviction.evicted(slots[i].hash());
                 }
-                clear(beside.of(i));
+                clear(&cold[i]);
                 // The slot after the window's last counts as taken: then a tombstone stays.
                 let next_free = slots
                     .get(i + 1)
@@ -433,11 +466,8 @@ impl FlowTable {
         Window::map(self.first.map("slots")?.as_fd(), first, count)
     }
 
-    fn map_beside(&self, first: usize, count: usize) -> Result<Beside, KernelError> {
-        Ok(Beside {
-            tcp: Window::map(self.first.map("tcp_slots")?.as_fd(), first, count)?,
-            cold: Window::map(self.first.map("cold_slots")?.as_fd(), first, count)?,
-        })
+    fn map_cold(&self, first: usize, count: usize) -> Result<Window<ColdSlot>, KernelError> {
+        Window::map(self.first.map("cold_slots")?.as_fd(), first, count)
     }
 
     /// Sets the level at which programs wake us to evict entries.
@@ -447,39 +477,23 @@ impl FlowTable {
     }
 }
 
-/// What is of a slot in other maps.
-type Details<'a> = (&'a TcpSlot, &'a ColdSlot);
-
-/// The other maps, as far as slots are mapped.
-struct Beside {
-    tcp: Window<TcpSlot>,
-    cold: Window<ColdSlot>,
-}
-
-impl Beside {
-    fn of(&self, at: usize) -> Details<'_> {
-        (&self.tcp.elements()[at], &self.cold.elements()[at])
-    }
-}
-
-fn clear((tcp, cold): Details<'_>) {
+/// What the next entry in the place does not write when it begins.
+fn clear(cold: &ColdSlot) {
+    cold.parent.store(0, Relaxed);
+    cold.tunnel_id.store(0, Relaxed);
+    cold.syn.store(0, Relaxed);
+    cold.synack.store(0, Relaxed);
+    cold.ack.store(0, Relaxed);
+    cold.no_syn.store(0, Relaxed);
     cold.carries.store(0, Relaxed);
     cold.rst_after.store(0, Relaxed);
-    tcp.syn.store(0, Relaxed);
-    tcp.synack.store(0, Relaxed);
-    tcp.ack.store(0, Relaxed);
-    tcp.no_syn.store(0, Relaxed);
     for side in 0..2 {
-        tcp.next_seq[side].store(0, Relaxed);
-        tcp.gap_us[side].store(0, Relaxed);
-        tcp.have_seq[side].store(0, Relaxed);
-        tcp.ttl[side].store(0, Relaxed);
+        cold.gap_us[side].store(0, Relaxed);
+        cold.ttl[side].store(0, Relaxed);
         cold.link[side].store(0, Relaxed);
         cold.pair[side].store(0, Relaxed);
+        cold.label[side].store(0, Relaxed);
         cold.fin_after[side].store(0, Relaxed);
-        for byte in &cold.labels[side] {
-            byte.store(0, Relaxed);
-        }
     }
 }
 
@@ -487,24 +501,22 @@ struct Output<'a> {
     stats: &'a mut DrainStats,
     sink: &'a mut dyn FnMut(&FlowUpdate),
     offset: i64,
+    /// The monotonic clock when the drain began.
+    begun: u64,
+    ticks: Ticks,
 }
 
 impl Output<'_> {
     /// Drains the counters of an entry that began at `first_ns`, and hands out the difference, if there is
     /// one or the entry ends.
-    fn drain_entry(
-        &mut self,
-        slot: &Slot,
-        (tcp, cold): Details<'_>,
-        first_ns: u64,
-        end: Option<EndReason>,
-    ) {
-        let mut drained = DrainedCounters::of(slot);
+    fn drain_entry(&mut self, slot: &Slot, cold: &ColdSlot, first_ns: u64, end: Option<EndReason>) {
+        let mut drained = DrainedCounters::of(slot, cold, end.is_some());
         if drained.is_empty() && end.is_none() {
             return;
         }
         let seen = slot.seen.load(Relaxed);
-        let mut last_ns = slot.last.load(Relaxed);
+        let last_tick = slot.last.load(Relaxed);
+        let mut last_ns = self.ticks.begin_ns(last_tick, self.begun).max(first_ns);
         let mut current = true;
         // The ports may have been reused since `first` was read above.
         if slot.first.load(SeqCst) != first_ns {
@@ -517,7 +529,7 @@ impl Output<'_> {
             last_ns = first_ns;
         }
         let [lo_sent, hi_sent] = drained.sums();
-        let key = super::layout::key(slot.key.each_ref().map(|w| w.load(Relaxed)));
+        let key = super::layout::key(cold.key.each_ref().map(|w| w.load(Relaxed)));
         let wall = |ns: u64| ns.saturating_add_signed(self.offset);
         let update = FlowUpdate {
             key,
@@ -526,11 +538,11 @@ impl Output<'_> {
             lo_first: seen & SEEN_LO_FIRST != 0,
             first_ns: wall(first_ns),
             last_ns: wall(last_ns),
-            tunnel_id: slot.tunnel_id.load(Relaxed),
-            parent: slot.parent.load(Relaxed),
+            tunnel_id: cold.tunnel_id.load(Relaxed),
+            parent: cold.parent.load(Relaxed),
             tcp: match current {
-                true if key.proto == TCP => take_tcp((tcp, cold), seen, wall(first_ns), &wall),
-                true => take_query(tcp, seen),
+                true if key.proto == TCP => take_tcp(cold, seen, wall(first_ns), &wall),
+                true => take_query(cold, seen),
                 false => TcpUpdate::default(),
             },
             link: match current {
@@ -581,9 +593,8 @@ fn take(counter: &AtomicU32) -> u32 {
 
 fn take_link(cold: &ColdSlot) -> LinkUpdate {
     let link = cold.link.each_ref().map(|word| word.load(Relaxed));
-    let label = |[a, b, c]: &[AtomicU8; 3]| {
-        let [a, b, c] = [a, b, c].map(|byte| byte.load(Relaxed));
-        let label = u32::from_le_bytes([a, b, c, 0]);
+    let label = |label: &AtomicU32| {
+        let label = label.load(Relaxed);
         (label & COLD_LABEL != 0).then_some(label & !COLD_LABEL)
     };
     LinkUpdate {
@@ -593,19 +604,14 @@ fn take_link(cold: &ColdSlot) -> LinkUpdate {
         }),
         moved: take(&cold.moved),
         inner_tags: link.map(|word| (word >> COLD_TAG_SHIFT) as u16),
-        labels: cold.labels.each_ref().map(label),
+        labels: cold.label.each_ref().map(label),
     }
 }
 
 /// `wall` makes times of the monotonic clock times since the Unix epoch, of which `first_ns` is one.
-fn take_tcp(
-    (tcp, cold): Details<'_>,
-    seen: u32,
-    first_ns: u64,
-    wall: &dyn Fn(u64) -> u64,
-) -> TcpUpdate {
-    let (syn, synack) = (tcp.syn.load(Relaxed), tcp.synack.load(Relaxed));
-    let (no_syn, ack) = (tcp.no_syn.load(Relaxed) != 0, tcp.ack.load(Relaxed));
+fn take_tcp(cold: &ColdSlot, seen: u32, first_ns: u64, wall: &dyn Fn(u64) -> u64) -> TcpUpdate {
+    let (syn, synack) = (cold.syn.load(Relaxed), cold.synack.load(Relaxed));
+    let (no_syn, ack) = (cold.no_syn.load(Relaxed) != 0, cold.ack.load(Relaxed));
     let after_first = |after: u32| match after & (COLD_MS - 1) {
         0 => 0,
         units if after & COLD_MS != 0 => first_ns + u64::from(units - 1) * 1_000_000,
@@ -630,9 +636,9 @@ fn take_tcp(
     TcpUpdate {
         flags: [seen as u8, (seen >> 8) as u8],
         counters: TcpCounters {
-            retransmitted: drain_pair(&tcp.retransmitted),
-            out_of_order: drain_pair(&tcp.out_of_order),
-            zero_window: drain_pair(&tcp.zero_window),
+            retransmitted: drain_pair(&cold.retransmitted),
+            out_of_order: drain_pair(&cold.out_of_order),
+            zero_window: drain_pair(&cold.zero_window),
         },
         skipped: drain_pair(&cold.skipped),
         skipped_bytes: drain_pair(&cold.skipped_bytes).map(u64::from),
@@ -640,7 +646,7 @@ fn take_tcp(
         client_rtt_ns: if synack == 0 { 0 } else { ack.into() },
         reply_ns: if synack == 0 { ack.into() } else { 0 },
         lo_opened: opened,
-        syn_ttl: tcp.ttl.each_ref().map(|ttl| ttl.load(Relaxed)),
+        syn_ttl: cold.ttl.each_ref().map(|ttl| ttl.load(Relaxed)),
         syn_ns,
         fin_ns: cold
             .fin_after
@@ -651,9 +657,9 @@ fn take_tcp(
 }
 
 /// ICMP queries have an opener, echo also the time until its reply, and nothing else of TCP.
-fn take_query(tcp: &TcpSlot, seen: u32) -> TcpUpdate {
+fn take_query(cold: &ColdSlot, seen: u32) -> TcpUpdate {
     TcpUpdate {
-        reply_ns: tcp.synack.load(Relaxed).into(),
+        reply_ns: cold.synack.load(Relaxed).into(),
         lo_opened: opener(seen),
         ..TcpUpdate::default()
     }
@@ -668,94 +674,4 @@ fn opener(seen: u32) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An entry that begins at `first_ns`, with packets and bytes by lo and by hi.
-    fn entry(first_ns: u64, counters: [u64; 4]) -> Ended {
-        let entry = Ended::read(&[0; size_of::<Ended>()]).unwrap();
-        entry.slot.first.store(first_ns, Relaxed);
-        entry.slot.last.store(first_ns + 7, Relaxed);
-        for (word, counter) in DrainedCounters::words(&entry.slot)
-            .into_iter()
-            .zip(counters)
-        {
-            word.store(counter, Relaxed);
-        }
-        entry
-    }
-
-    /// What a drain hands out that saw an entry begin at `first_ns` and takes its counters now.
-    fn handed_out(entry: &Ended, first_ns: u64) -> Vec<FlowUpdate> {
-        let mut stats = DrainStats::default();
-        let mut updates = Vec::new();
-        let mut out = Output {
-            stats: &mut stats,
-            sink: &mut |update: &FlowUpdate| updates.push(*update),
-            offset: 0,
-        };
-        out.drain_entry(&entry.slot, (&entry.tcp, &entry.cold), first_ns, None);
-        updates
-    }
-
-    fn sums(update: &FlowUpdate) -> [u64; 4] {
-        let (lo, hi) = (update.lo_sent, update.hi_sent);
-        [lo.packets, lo.bytes, hi.packets, hi.bytes]
-    }
-
-    const A: u64 = COUNTED_ANEW;
-
-    #[test]
-    fn ports_that_are_used_again_while_counters_are_taken_leave_each_connection_its_own() {
-        // Packets and bytes by lo are of the connection before, those by hi of the one that began at 20.
-        let reused = entry(20, [3, 300, A + 2, A + 200]);
-        let before = handed_out(&reused, 10);
-        assert_eq!(before.len(), 1);
-        assert_eq!(sums(&before[0]), [3, 300, 0, 0]);
-        assert_eq!((before[0].first_ns, before[0].last_ns), (10, 10));
-        assert_eq!(before[0].end, None);
-        // With the next drain.
-        let after = handed_out(&reused, 20);
-        assert_eq!(after.len(), 1);
-        assert_eq!(sums(&after[0]), [0, 0, 2, 200]);
-        assert_eq!((after[0].first_ns, after[0].last_ns), (20, 27));
-        assert!(handed_out(&reused, 20).is_empty());
-    }
-
-    #[test]
-    fn an_entry_whose_ports_were_used_again_does_not_end_as_the_one_before() {
-        let Ended { slot, .. } = entry(20, [1, 60, 0, 0]);
-        slot.state.store(SLOT_LIVE, Relaxed);
-        assert!(!make_dying(&slot, SLOT_LIVE, 10));
-        assert_eq!(slot.state.load(Relaxed), SLOT_LIVE);
-        assert!(!make_dying(&slot, SLOT_TOMB, 20));
-        assert!(make_dying(&slot, SLOT_LIVE, 20));
-        assert_eq!(slot.state.load(Relaxed), SLOT_DYING);
-    }
-
-    #[test]
-    fn nothing_is_handed_out_of_a_connection_that_left_nothing() {
-        let reused = entry(20, [A + 1, A + 60, A, A]);
-        assert!(handed_out(&reused, 10).is_empty());
-        assert_eq!(sums(&handed_out(&reused, 20)[0]), [1, 60, 0, 0]);
-    }
-
-    #[test]
-    fn a_mark_is_no_count() {
-        let quiet = entry(10, [A, A, A, A]);
-        assert!(handed_out(&quiet, 10).is_empty());
-        let busy = entry(10, [A + 4, A + 400, A, A]);
-        assert_eq!(sums(&handed_out(&busy, 10)[0]), [4, 400, 0, 0]);
-    }
-
-    #[test]
-    fn what_was_taken_twice_is_made_up_for() {
-        // Linux before 5.12: a program took 2 that a drain had taken as well.
-        for mark in [0, A] {
-            let entry = entry(10, [mark.wrapping_sub(2), 0, 0, 0]);
-            assert!(handed_out(&entry, 10).is_empty(), "{mark}");
-            entry.slot.sent[0].packets.fetch_add(5, Relaxed);
-            assert_eq!(sums(&handed_out(&entry, 10)[0]), [3, 0, 0, 0], "{mark}");
-        }
-    }
-}
+mod tests;

@@ -32,7 +32,7 @@ use crate::bindings::flow::PointKey;
 use crate::plain::Plain as _;
 use crate::{
     Direction, HookKind, KernelError, budget::Purpose, clock, grace::Grace, mapping::Window,
-    ring::Ring,
+    ring::Ring, ticks::Ticks,
 };
 use eviction::Eviction;
 use filter::{FilterProgram, FilterSet};
@@ -51,6 +51,9 @@ fn most_entries(max_entries: u32) -> u32 {
 
 /// Slots at most: an index and a reason share 32 bits in the drain.
 const MAX_SLOTS: u64 = (1 << 30) - PROBES as u64;
+
+/// At most one packet of a flow in so many ns is looked at, and what is new of a side.
+const LOOK_NS: u64 = 1 << 33;
 
 /// What a flow table is made with.
 #[derive(Clone, Debug)]
@@ -114,7 +117,6 @@ pub struct FlowTable {
     config: FlowTableConfig,
     settings: Settings,
     /// As in the settings.
-    secret: HashKey,
     rung: Rung,
     /// The maps, and the programs for our own network namespace.
     first: FlowObject,
@@ -129,6 +131,7 @@ pub struct FlowTable {
     /// Filter programs made so far, each with the array through which it calls the flow program.
     filter_programs: HashMap<(Serves, Direction, LinkKind), FilterProgram>,
     control: Window<Control>,
+    ticks: Ticks,
     grace: Grace,
     /// Indices of the slots that end in this drain; kept to save allocations.
     dying: Vec<u32>,
@@ -152,9 +155,15 @@ impl FlowTable {
     pub fn with_rungs(rungs: &[Rung], config: FlowTableConfig) -> Result<Self, KernelError> {
         let filters = FilterSet::compile(&config.filter)?;
         let slot_count = slot_count(config.max_entries);
-        let secret = HashKey::new(config.hash_seed);
+        let ticks = Ticks::measured()?;
+        let hash_key = HashKey::new(config.hash_seed).words();
+        let [print_key @ .., _] = HashKey::new(!config.hash_seed).words();
         let settings = Settings {
-            hash_key: secret.words(),
+            look_shift: ticks.shift_within(LOOK_NS),
+            hash_key,
+            print_key,
+            hash_zeros: layout::added_by_zeros(&hash_key),
+            print_zeros: layout::added_by_zeros(&print_key),
             slot_count,
             most_entries: most_entries(config.max_entries),
             sampling: config.sampling.max(1),
@@ -188,7 +197,6 @@ impl FlowTable {
         let table = Self {
             config,
             settings,
-            secret,
             rung,
             first: object,
             first_ip: None,
@@ -197,6 +205,7 @@ impl FlowTable {
             filters,
             filter_programs: HashMap::new(),
             control,
+            ticks,
             grace: Grace::new()?,
             dying: Vec::new(),
             tombs: 0,
@@ -211,10 +220,13 @@ impl FlowTable {
     /// Kernel memory of a table with so many entries, in bytes, without its small maps.
     pub fn memory(max_entries: u32) -> u64 {
         let slots = u64::from(slot_count(max_entries) + PROBES);
-        let slot = size_of::<layout::Slot>()
-            + size_of::<layout::TcpSlot>()
-            + size_of::<layout::ColdSlot>();
+        let slot = size_of::<layout::Slot>() + size_of::<layout::ColdSlot>();
         slots * slot as u64
+    }
+
+    /// The period of looks at a time of CLOCK_MONOTONIC: of each flow, its programs look at the first packet in each.
+    pub fn look_period(&self, monotonic_ns: u64) -> u64 {
+        (self.ticks.at(monotonic_ns) >> self.settings.look_shift) as u64
     }
 
     /// The rung of the ladder that was taken.
@@ -538,7 +550,6 @@ fn shared(
         return None;
     }
     let settings = Settings {
-        coarse_clock: 1,
         gso_size: 1,
         ..settings
     };

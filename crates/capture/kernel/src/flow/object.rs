@@ -19,9 +19,9 @@ use crate::{
 /// A rung: one object, and the kernel features that it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rung {
-    /// tc programs that claim slots by compare-and-swap, coarse clock: 5.12.
+    /// tc programs that claim slots by compare-and-swap: 5.12.
     TcSwap,
-    /// tc programs that claim slots under a lock, exact clock: 5.8.
+    /// tc programs that claim slots under a lock: 5.8.
     TcLock,
     /// Filter of a packet socket: 5.12.
     Socket,
@@ -42,7 +42,7 @@ impl Rung {
     /// What it needs, as users see it.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::TcSwap => "tc programs with compare-and-swap and coarse clock (5.12)",
+            Self::TcSwap => "tc programs with compare-and-swap (5.12)",
             Self::TcLock => "tc programs with a spin lock per stripe of slots (5.8)",
             Self::Socket => "packet socket filter (5.12)",
             Self::Xdp => "XDP programs (5.18)",
@@ -146,13 +146,12 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 15] = [
+const SHARED_MAPS: [&str; 14] = [
     "ended_flows",
     "addresses",
     "own_sockets",
     "own_conversations",
     "slots",
-    "tcp_slots",
     "cold_slots",
     "control",
     "points",
@@ -194,7 +193,6 @@ impl FlowObject {
         let begin = |name: &str| !name.ends_with("_ip");
         for rung in rungs.iter().copied() {
             let settings = Settings {
-                coarse_clock: (rung != Rung::TcLock).into(),
                 gso_size: 1,
                 ..settings
             };
@@ -222,7 +220,7 @@ impl FlowObject {
             });
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
-                    Some("slots" | "tcp_slots" | "cold_slots") => settings.slot_count + PROBES,
+                    Some("slots" | "cold_slots") => settings.slot_count + PROBES,
                     Some("head_slots") if settings.head_segments > 0 => {
                         settings.slot_count + PROBES
                     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use skua_steer::{Action, Clock, Detector, Threshold, WhenLost};
 
-use crate::{bindings::steer as c, flow::LinkKind};
+use crate::{bindings::steer as c, flow::LinkKind, ticks::Ticks};
 pub(super) use crate::{
     bindings::steer::{
         SteerChannel, SteerControl as Control, SteerEvent, SteerSample, SteerSettings as Settings,
@@ -26,11 +26,18 @@ fn threshold(threshold: Threshold) -> (u8, u32) {
 
 impl Settings {
     /// `checks_target`: the program itself reads whether its target is up.
-    pub(super) fn new(detector: &Detector, link: LinkKind, checks_target: bool) -> Self {
+    pub(super) fn new(
+        detector: &Detector,
+        link: LinkKind,
+        checks_target: bool,
+        ticks: Ticks,
+    ) -> Self {
         let (threshold_kind, threshold) = self::threshold(detector.threshold);
         let (release_kind, release) = self::threshold(detector.release);
         let mut settings = Self {
             hold: nanoseconds(detector.hold),
+            tick_ns: ticks.length_ns as u64,
+            tick_0: ticks.offset as u64,
             patience: match detector.watchdog.when_lost {
                 WhenLost::Release => nanoseconds(detector.watchdog.after),
                 WhenLost::Stay => 0,

@@ -28,6 +28,7 @@ use crate::{
     grace::Grace,
     mapping::Window,
     ring::Ring,
+    ticks::Ticks,
 };
 use layout::{Control, Plain as _, Settings, SteerChannel, SteerEvent, SteerSample};
 
@@ -431,7 +432,7 @@ fn load_object(
     link: LinkKind,
     checks_target: bool,
 ) -> Result<Loaded, KernelError> {
-    let settings = Settings::new(detector, link, checks_target);
+    let settings = Settings::new(detector, link, checks_target, Ticks::measured()?);
     let ring_bytes = detector.ring * size_of::<SteerSample>() as u32;
     embedded::load(
         ("steer", object!("steer")),

@@ -1,0 +1,215 @@
+//! The kernel's ticks (jiffies), by which programs know the time of a packet: reading them is a load, while reading even the
+//! coarse clock takes longer than all else that a program does with a packet.
+//!
+//! The kernel counts a tick whenever CLOCK_MONOTONIC has gone on by the length of one (`tick_do_update_jiffies64`), so that
+//! both differ by a constant. It is measured once per process, by a program that says which tick it is.
+
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use crate::{
+    KernelError,
+    clock::{self, monotonic_ns},
+    embedded::{self, Loaded, object},
+};
+
+/// A beginning of a tick is good enough when it is known as exactly as this.
+const GOOD_NS: u64 = 50_000;
+/// In a slow machine, what is the best after this time is taken.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Makes times of ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    /// CLOCK_MONOTONIC at tick 0, ns; mostly long before the machine began.
+    pub(crate) offset: i64,
+    /// Between two ticks.
+    pub(crate) length_ns: i64,
+}
+
+impl Ticks {
+    /// Those of this kernel.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not take or run the program.
+    pub(crate) fn measured() -> Result<Self, KernelError> {
+        static MEASURED: OnceLock<Ticks> = OnceLock::new();
+        if let Some(ticks) = MEASURED.get() {
+            return Ok(*ticks);
+        }
+        let ticks = measure()?;
+        Ok(*MEASURED.get_or_init(|| ticks))
+    }
+
+    /// The number of the tick at a time of CLOCK_MONOTONIC.
+    pub(crate) fn at(self, ns: u64) -> i64 {
+        (ns as i64).saturating_sub(self.offset) / self.length_ns
+    }
+
+    /// CLOCK_MONOTONIC when a tick began, of whose number the lower half is known; seen from `now`, at most 2^31 ticks
+    /// before or after it (24 days at 1,000 ticks a second).
+    pub(crate) fn begin_ns(self, tick: u32, now: u64) -> u64 {
+        let now = self.at(now);
+        let since = (now as u32).wrapping_sub(tick) as i32;
+        let tick = now - i64::from(since);
+        let begin = tick.saturating_mul(self.length_ns);
+        begin.saturating_add(self.offset).max(0) as u64
+    }
+
+    /// The largest power of 2 of ticks that take at most so many ns.
+    pub(crate) fn shift_within(self, ns: u64) -> u8 {
+        (ns / self.length_ns as u64).max(1).ilog2() as u8
+    }
+}
+
+/// A time at which a tick had not begun, and one at which it had.
+struct Begin {
+    tick: i64,
+    before: u64,
+    after: u64,
+}
+
+impl Begin {
+    fn window(&self) -> u64 {
+        self.after - self.before
+    }
+}
+
+fn load() -> Result<Loaded, KernelError> {
+    embedded::load(("ticks", object!("ticks")), &[], None, |_| Ok(()))
+}
+
+fn measure() -> Result<Ticks, KernelError> {
+    let loaded = load()?;
+    let program = loaded.progs().next().ok_or(KernelError::Missing("ticks"))?;
+    let length_ns = clock::coarse_resolution_ns().max(1) as i64;
+    let begun = monotonic_ns();
+    let mut before = begun;
+    let mut tick = present(program.as_fd())?;
+    let mut best: Option<Begin> = None;
+    loop {
+        let next_before = monotonic_ns();
+        let next = present(program.as_fd())?;
+        let after = monotonic_ns();
+        // Not more than one: a machine that was stopped meanwhile counts several at once.
+        if next == tick + 1 {
+            let begin = Begin {
+                tick: next,
+                before,
+                after,
+            };
+            if best
+                .as_ref()
+                .is_none_or(|best| begin.window() < best.window())
+            {
+                best = Some(begin);
+            }
+        }
+        (before, tick) = (next_before, next);
+        let late = after - begun > PATIENCE.as_nanos() as u64;
+        if let Some(Begin {
+            tick,
+            before,
+            after,
+        }) = best.as_ref().filter(|best| late || best.window() < GOOD_NS)
+        {
+            let begin = (before + (after - before) / 2) as i64;
+            return Ok(Ticks {
+                offset: begin.saturating_sub(tick.saturating_mul(length_ns)),
+                length_ns,
+            });
+        }
+        if after - begun > 10 * PATIENCE.as_nanos() as u64 {
+            return Err(KernelError::Missing("ticks"));
+        }
+    }
+}
+
+/// Which tick it is.
+fn present(program: BorrowedFd<'_>) -> Result<i64, KernelError> {
+    // The kernel requires a packet.
+    let mut packet = [0u8; 64];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        data_in: packet.as_ptr().cast(),
+        data_size_in: packet.len() as u32,
+        data_out: packet.as_mut_ptr().cast(),
+        data_size_out: packet.len() as u32,
+        repeat: 1,
+        ..Default::default()
+    };
+    // SAFETY: options and the packet in it outlive the call, which writes at most as many bytes as it has.
+    let ran = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    if ran < 0 {
+        return Err(KernelError::last("cannot read the kernel's ticks"));
+    }
+    let [a, b, c, d, e, f, g, h, ..] = packet;
+    Ok(i64::from_ne_bytes([a, b, c, d, e, f, g, h]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_become_times_on_both_sides_of_an_overflow() {
+        let length_ns = 4_000_000;
+        // Linux begins to count 300 s before its 32 bits overflow.
+        let first_tick = i64::from(u32::MAX - 75_000 + 1);
+        let ticks = Ticks {
+            offset: 1_000 - first_tick * length_ns,
+            length_ns,
+        };
+        for since_boot in [20, 21, 74_999, 75_000, 75_001, 10_000_000] {
+            let tick = (first_tick + since_boot) as u32;
+            let began = 1_000 + (since_boot * length_ns) as u64;
+            for now in [
+                began,
+                began + 3_999_999,
+                began + 3_600_000_000_000,
+                began - 40_000_000,
+            ] {
+                assert_eq!(ticks.begin_ns(tick, now), began, "{since_boot} at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn periods_are_powers_of_two_of_ticks() {
+        let milliseconds = |hz: i64| {
+            let length_ns = 1_000_000_000 / hz;
+            let ticks = Ticks {
+                offset: 0,
+                length_ns,
+            };
+            ((length_ns << ticks.shift_within(1 << 33)) as f64 / 1e6).round() as u64
+        };
+        let expected = [5_120, 8_192, 6_827, 8_192];
+        assert_eq!([100, 250, 300, 1_000].map(milliseconds), expected);
+    }
+
+    #[test]
+    fn the_tick_of_now_began_at_most_a_tick_ago() {
+        let ticks = Ticks::measured().expect("needs root");
+        let loaded = load().unwrap();
+        let program = loaded.progs().next().unwrap();
+        for _ in 0..100 {
+            let before = monotonic_ns();
+            let tick = present(program.as_fd()).unwrap() as u32;
+            let after = monotonic_ns();
+            let began = ticks.begin_ns(tick, after);
+            // As exact as it was measured; the tick may have begun in between.
+            let most = PATIENCE.as_nanos() as u64;
+            assert!(began <= after + most, "{began} {after}");
+            assert!(
+                began + ticks.length_ns as u64 + most >= before,
+                "{began} {before}"
+            );
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+}

@@ -209,6 +209,8 @@ enum point_cause {
 	NOTE_RAW_LOST,	 /* packets to store that did not fit into the ring */
 	NOTE_LIVE_LOST,	 /* packets of a live stream that did not fit into the ring */
 	NOTE_REUSE_MERGED, /* SYNs counted in the previous closed connection: the ring was full */
+	NOTE_HEAD_LIMIT,   /* heads beyond settings.head_rate */
+	NOTE_HEAD_LOST,	   /* heads that did not fit into the ring */
 	CAUSE_MAX,
 };
 
@@ -265,13 +267,25 @@ struct flow_settings {
 	__u8 addresses;	    /* there may be an address set */
 	__u8 first_packets; /* number of packets of each entry to send (SKUA_PACKETS) */
 	__u32 packet_bytes; /* bytes of a packet to send, at most PACKET_MOST */
+	__u32 head_rate;    /* heads per second and CPU, 0: none (SKUA_PACKETS) */
+	__u8 head_segments; /* of each side of a connection that are heads */
+	__u8 pad[3];
 };
 
 #define PACKET_MOST 65536
 
+/* How many packets of lo and hi were sent as heads, of the slot with the same index. */
+struct flow_heads {
+	__u32 born; /* of the entry that it belongs to: part of slot.first */
+	__u8 sent[2];
+	__u8 dns; /* all are wanted: a port is one of DNS */
+	__u8 pad;
+};
+
 /* Bits of packet_head.why. */
 #define PACKET_FIRST 1 /* it is one of the first of its flow */
 #define PACKET_LIVE  2 /* for live streams */
+#define PACKET_HEAD  4 /* for what is said in conversations: heads.h */
 
 /* Before the bytes of a packet in the ring. */
 struct packet_head {
@@ -299,7 +313,7 @@ struct own_key {
 };
 
 _Static_assert(sizeof(struct own_key) == 40, "own_key");
-_Static_assert(sizeof(struct flow_settings) == 160, "flow_settings");
+_Static_assert(sizeof(struct flow_settings) == 168, "flow_settings");
 _Static_assert(sizeof(struct packet_head) == 80, "packet_head");
 _Static_assert(sizeof(struct flow_key) == 56, "flow_key");
 _Static_assert(sizeof(struct flow_slot) == 64, "flow_slot");

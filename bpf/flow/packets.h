@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Packets for user space in addition to counters: the first ones of each entry, and all counted
- * ones while a live stream is open. Only in the objects that are built with SKUA_PACKETS.
+ * Packets for user space in addition to counters: the first ones of each entry, all counted ones
+ * while a live stream is open, and heads (heads.h). Only in the objects that are built with
+ * SKUA_PACKETS.
  */
 #pragma once
-#include "decode.h"
+#include "heads.h"
 #include "send.h"
 
 #ifdef SKUA_PACKETS
@@ -63,6 +64,8 @@ __noinline int send_packet(context *ctx, __u32 why, __u32 ethernet)
 	bytes = packet_length(ctx);
 	if (bytes > settings.packet_bytes)
 		bytes = settings.packet_bytes;
+	if (why == PACKET_HEAD)
+		bytes = head_bytes(&l->p, bytes);
 	SEND();
 full:
 failed:
@@ -71,6 +74,9 @@ failed:
 			    packet_length(ctx));
 	if (why & PACKET_LIVE)
 		count_cause(point_of(&l->p.key), l->p.direction, NOTE_LIVE_LOST, 1,
+			    packet_length(ctx));
+	if (why & PACKET_HEAD)
+		count_cause(point_of(&l->p.key), l->p.direction, NOTE_HEAD_LOST, 1,
 			    packet_length(ctx));
 	return 0;
 }
@@ -84,6 +90,8 @@ static __always_inline void tell_packet(context *ctx, const struct level *l, boo
 
 	if (ctl && *(volatile __u64 *)&ctl->live)
 		why |= PACKET_LIVE;
+	if (wants_head(&l->p))
+		why |= take_head(ctx);
 	if (why)
 		send_packet(ctx, why, ethernet);
 }

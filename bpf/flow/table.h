@@ -49,8 +49,12 @@ struct packet {
 	__u8 ttl;      /* of TCP: TTL or hop limit */
 	__u16 tags[2]; /* third and fourth VLAN tag, as in flow_key.vlan */
 	__u32 label;   /* bottom MPLS label before this level, with COLD_LABEL; 0 none */
-	__u32 place;   /* with COUNTED_LOOK: index of the entry */
+	__u32 place;   /* with COUNTED_LOOK, or SKUA_PACKETS: index of the entry */
+	__u32 born;    /* when the entry began (SKUA_PACKETS) */
 };
+
+#define NO_PLACE   0xffffffffu /* the packet is in no entry (SKUA_PACKETS) */
+#define BORN_SHIFT 10	       /* of packet.born: about a us */
 
 /* Notes what carried the packet that begins an entry. */
 static __always_inline void set_carrier(struct flow_cold *cold, const struct packet *p)
@@ -725,6 +729,7 @@ static __always_inline int count_packet(struct packet *p)
 
 #ifdef SKUA_PACKETS
 	p->index = 0;
+	p->place = NO_PLACE;
 #endif
 	slot = find_slot(p, &index, &fresh);
 	if (slot && !fresh && ports_used_again(slot, p)) {
@@ -766,6 +771,8 @@ static __always_inline int count_packet(struct packet *p)
 		count_rare(index, p->rare, p->packets, p->opener);
 #ifdef SKUA_PACKETS
 	number_packet(slot, p);
+	p->place = index;
+	p->born = slot->first >> BORN_SHIFT;
 #endif
 	if (!look)
 		return COUNTED;

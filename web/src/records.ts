@@ -8,6 +8,7 @@ export interface Flow {
   a: {
     address: string;
     port?: number;
+    name?: string;
     process?: string;
     pid?: number;
     user?: string;
@@ -22,6 +23,7 @@ export interface Flow {
   b: {
     address: string;
     port?: number;
+    name?: string;
     process?: string;
     pid?: number;
     user?: string;
@@ -113,11 +115,19 @@ export interface Flow {
     bits_per_second: number;
     packets_per_second: number;
   };
+  tls?: {
+    sni?: string;
+    alpn?: string;
+    version?: string;
+    ja4?: string;
+    ech?: string;
+  };
 }
 /** Fields of it that a query answers in the same form: where in the record, where in the answer. */
 export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["interface", "Interface"],
   ["layers", "LayersPath"],
+  ["a.name", "A.Name"],
   ["a.process", "A.Process"],
   ["a.pid", "A.PID"],
   ["a.user", "A.User"],
@@ -128,6 +138,7 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["a.asn", "A.ASN"],
   ["a.organization", "A.Organization"],
   ["a.network", "A.Network"],
+  ["b.name", "B.Name"],
   ["b.process", "B.Process"],
   ["b.pid", "B.PID"],
   ["b.user", "B.User"],
@@ -181,6 +192,11 @@ export const FLOW_KEYS: readonly (readonly [string, string])[] = [
   ["tunnel.parent", "ParentUUID"],
   ["service.by", "Service.Rule"],
   ["service.port_name", "Service.PortName"],
+  ["tls.sni", "TLS.SNI"],
+  ["tls.alpn", "TLS.ALPN"],
+  ["tls.version", "TLS.Version"],
+  ["tls.ja4", "TLS.JA4"],
+  ["tls.ech", "TLS.ECH"],
 ];
 
 export interface Socket {

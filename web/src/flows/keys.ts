@@ -26,4 +26,5 @@ export const KEYS: [string, string][] = [
   ["asn:", "autonomous system of either side, by a file of `networks`: asn:3320"],
   ["organization:", "who runs the autonomous system of either side: organization:*telekom*"],
   ["network:", "range of your own with either side's address, by a file of `networks`: network:office"],
+  ["name:", "name by which either side's address was found, by DNS (`app.enabled`): name:*.example.com"],
 ];

@@ -7,6 +7,7 @@
 
 pub mod addresses;
 pub mod agents;
+pub mod dns;
 mod error;
 pub mod health;
 pub mod lake;
@@ -74,6 +75,9 @@ skua run
   GET /api/sockets     sockets, one JSON object a line
                        ?listen=true&closed=true&process=NAME&pid=N&container=NAME&unit=NAME&port=N
                        &state=NAME&protocol=tcp|udp&netns=INODE&sort=…&limit=N&since=NS&format=json|csv
+  GET /api/dns         questions to name servers and their answers, one JSON object a line (app.enabled)
+                       ?name=TEXT&type=AAAA&code=NXDOMAIN&outcome=timeout&errors=true&client=ADDRESS
+                       &server=ADDRESS&slower=MS&limit=N&summary=true&since=NS&format=json|csv
   GET /api/services    sums by service
                        ?clients=true&service=NAME&port=N&protocol=tcp|udp&sort=…&limit=N&format=json|csv
   GET /api/dependencies  which service calls which; parameters as above
@@ -96,12 +100,13 @@ skua run
 ";
 
 /// Paths that only processes with a probe serve.
-const PROBE_PATHS: [&str; 5] = [
+const PROBE_PATHS: [&str; 6] = [
     "/api/summary",
     "/api/sockets",
     "/api/services",
     "/api/dependencies",
     "/api/addresses",
+    dns::PATH,
 ];
 
 const NO_PROBE: &str = "an analyzer watches no host itself: ask for the flows of its agents with \
@@ -147,6 +152,7 @@ pub fn routes(
             .routes(routes!(get_summary))
             .with_state(shared.clone())
             .merge(sockets::routes(shared.clone()))
+            .merge(dns::routes(shared.clone()))
             .merge(addresses::routes(live)),
         // A process without a probe counts nothing; an empty list would mean that there are no
         // interfaces.

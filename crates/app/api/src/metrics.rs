@@ -16,7 +16,7 @@ use skua_process::{
 use skua_runtime::{actions::Actions, alert_metrics, graph_metrics, steer, tap};
 use skua_server::{blocking, error::ApiError};
 use skua_state::Shared;
-use skua_watch::{flow_metrics, sockets};
+use skua_watch::{dns_metrics, flow_metrics, sockets};
 
 use crate::{
     health::{self, Health},
@@ -24,9 +24,10 @@ use crate::{
 };
 
 /// All that `skua run`, `skua agent` and `skua analyzer` serve.
-pub const GROUPS: [&Group; 16] = [
+pub const GROUPS: [&Group; 17] = [
     &flow_metrics::METRICS,
     &sockets::metrics::METRICS,
+    &dns_metrics::METRICS,
     &graph_metrics::METRICS,
     &health::metrics::METRICS,
     &health::metrics::of_history::METRICS,
@@ -57,6 +58,10 @@ pub(crate) async fn metrics(
         flow_metrics::write(&mut out, &counts);
         if let Some(of_sockets) = &shared.read().sockets {
             sockets::metrics::write(&mut out, of_sockets);
+        }
+        let lookups = shared.read().lookups.clone();
+        if let Some(log) = lookups {
+            dns_metrics::write(&mut out, &log);
         }
         alert_metrics::write(&mut out, &actions.alert_counters());
         let detectors = actions.steers().counts();

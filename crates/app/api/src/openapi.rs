@@ -55,6 +55,8 @@ named! {
     SocketLine "SocketRecord";
     /// A line of `/api/services` and `/api/dependencies`.
     CallsLine "Calls";
+    /// A line of `/api/dns`: a lookup, or the sums of a server.
+    LookupLine "Lookup";
     /// A line of `/api/services/graph`.
     EdgeLine "ServiceEdge";
     /// A row of the lake, with the field names of the query.
@@ -116,6 +118,7 @@ impl Description {
             ("FlowRecord", skua_flow::fields::json_schema()),
             ("SocketRecord", skua_socket::fields::json_schema()),
             ("Calls", skua_socket::call::json_schema()),
+            ("Lookup", skua_watch::dns::json_schema()),
             (
                 "ServiceEdge",
                 skua_record::json_schema("Skua edge", graph::FIELDS),

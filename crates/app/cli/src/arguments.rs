@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{
-    Args,
+    Args, ValueEnum,
     builder::{PossibleValue, StringValueParser, TypedValueParser},
 };
 use skua_config::arguments::{
@@ -96,6 +96,34 @@ impl TypedValueParser for ConditionParser {
     }
 }
 
+/// How a capture file is printed.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ReplayPrinting {
+    /// How to print
+    #[arg(
+        short,
+        long,
+        alias = "format",
+        value_enum,
+        default_value = "table",
+        value_name = "FORMAT"
+    )]
+    pub output: ReplayFormat,
+}
+
+/// Formats of what a capture file contains.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReplayFormat {
+    /// For people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values with a header
+    Csv,
+    /// What is said in the conversations, message by message, in the form of Suricata (EVE JSON): DNS, TLS (docs/dns.md)
+    Eve,
+}
+
 #[derive(Args, Debug)]
 pub struct ReplayArguments {
     /// The file, - for standard input
@@ -123,7 +151,7 @@ pub struct ReplayArguments {
     #[arg(long, value_name = "N", default_value_t = 4_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_entries: u32,
     #[command(flatten)]
-    pub print: Printing,
+    pub print: ReplayPrinting,
     /// Columns of the table and their order, like processes,to,rate,countries,as; without it those that fit
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',')]
     pub columns: Vec<String>,

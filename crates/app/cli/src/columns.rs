@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use skua_record::{Field, Record, json_schema};
-use skua_top::columns::{Column, DEPENDENCIES, EDGES, FLOW_COLUMNS, SERVICES, SOCKETS};
+use skua_top::columns::{
+    Column, DEPENDENCIES, EDGES, FLOW_COLUMNS, LOOKUPS, NAME_SERVERS, SERVICES, SOCKETS,
+};
 
 /// A record that has each field, by its schema; numbers are this.
 fn sample(schema: &Value, number: u64) -> Value {
@@ -41,5 +43,7 @@ fn every_column_shows_a_field_that_is_defined() {
     for columns in [&SERVICES[..], &DEPENDENCIES] {
         all_show_something(columns, skua_socket::call::FIELDS);
     }
+    all_show_something(&LOOKUPS, skua_apps::dns::FIELDS);
+    all_show_something(&NAME_SERVERS, skua_watch::dns::SUMMARY);
     all_show_something(&EDGES, skua_collect::graph::FIELDS);
 }

@@ -44,6 +44,8 @@ pub enum Command {
     Sockets(crate::sockets::SocketsArguments),
     /// Show services, their clients and which service calls which
     Services(crate::sockets::ServicesArguments),
+    /// Show which names were asked for, what the answers were and how long they took
+    Dns(crate::dns::DnsArguments),
     /// Show which links lose packets, by conversations that were counted at both ends
     Links(crate::links::LinksArguments),
     /// Show what has changed in the topology between two moments

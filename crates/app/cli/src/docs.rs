@@ -26,6 +26,8 @@ what does not apply is empty, lists are separated by spaces. The first line has 
 - [Sums of flows](#sums-of-flows): `skua flows --by`
 - [Socket records](#socket-records): `skua sockets`, `/api/sockets`
 - [Services and dependencies](#services-and-dependencies): `skua services`, `/api/services`, `/api/dependencies`
+- [Lookups](#lookups): `skua dns`, `/api/dns`
+- [Name servers](#name-servers): `skua dns --summary`
 - [Lines of collectors](#lines-of-collectors): `skua collector`, as JSON, in Kafka and in the lake
 - [Edges of the service graph](#edges-of-the-service-graph): `skua services --graph`, `/api/services/graph`, rows in Kafka
 ";
@@ -33,6 +35,7 @@ what does not apply is empty, lists are separated by spaces. The first line has 
 #[test]
 fn the_documentation_of_records_is_up_to_date() {
     let mut text = HEAD.to_owned();
+    let [lookups, servers] = skua_watch::dns::documentation();
     for (title, chapter) in [
         ("Flow records", skua_flow::fields::documentation()),
         ("Sums of flows", groups::documentation()),
@@ -41,6 +44,8 @@ fn the_documentation_of_records_is_up_to_date() {
             "Services and dependencies",
             skua_socket::call::documentation(),
         ),
+        ("Lookups", lookups),
+        ("Name servers", servers),
         ("Lines of collectors", skua_collect::fields::documentation()),
         (
             "Edges of the service graph",

@@ -17,12 +17,14 @@ mod columns;
 pub mod command_line;
 mod compressed;
 pub mod console;
+pub mod dns;
 #[cfg(test)]
 mod docs;
 pub mod doctor;
 pub mod elements;
 mod empty;
 pub mod extcap;
+pub mod file;
 pub mod flows;
 pub mod health;
 pub mod injection;

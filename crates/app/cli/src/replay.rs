@@ -1,10 +1,6 @@
 //! `skua replay`: the same pipeline on a capture file.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-    sync::Arc,
-};
+use std::{io::Read, sync::Arc};
 
 use anyhow::bail;
 use skua_config::{Config, addresses, arguments::SummaryFormat};
@@ -20,37 +16,48 @@ use skua_watch::{
     summary,
 };
 
-use crate::{arguments::ReplayArguments, compressed, empty};
+use crate::{
+    arguments::{ReplayArguments, ReplayFormat},
+    dns, empty, file,
+};
 
 /// Replays of a file give the same identifiers.
 const TABLE_SEED: u64 = 1;
 /// Replays of a file sample the same packets.
 const SAMPLING_SEED: u32 = 1;
 
-fn printer(arguments: &ReplayArguments) -> anyhow::Result<Printer> {
-    Printer::of_flows(arguments.print.output).with_columns(&arguments.columns)
+/// How conversations are printed; none: messages are, while the file is read.
+fn output(arguments: &ReplayArguments) -> Option<OutputFormat> {
+    match arguments.print.output {
+        ReplayFormat::Table => Some(OutputFormat::Table),
+        ReplayFormat::Json => Some(OutputFormat::Json),
+        ReplayFormat::Csv => Some(OutputFormat::Csv),
+        ReplayFormat::Eve => None,
+    }
+}
+
+fn printer(output: OutputFormat, arguments: &ReplayArguments) -> anyhow::Result<Printer> {
+    Printer::of_flows(output).with_columns(&arguments.columns)
 }
 
 /// `skua replay`.
 pub fn replay(arguments: &ReplayArguments) -> anyhow::Result<()> {
     // Before anything is read.
-    printer(arguments)?;
+    printer(output(arguments).unwrap_or(OutputFormat::Table), arguments)?;
     match (Config::load(arguments.config.as_deref()), &arguments.config) {
         (Ok(config), _) => config.networks.follow(),
         (Err(error), Some(_)) => return Err(error),
         // Nobody asked for that file, and perhaps it is not ours to read.
         (Err(error), None) => tracing::warn!("{error:#}; records do not say whose addresses are"),
     }
-    if arguments.file == Path::new("-") {
-        let (reader, _) = compressed::reader(io::stdin().lock())?;
-        return run(arguments, CaptureFile::new("standard input", reader)?);
-    }
-    match compressed::open(&arguments.file)? {
-        Some(reader) => {
-            let name = arguments.file.display().to_string();
-            run(arguments, CaptureFile::new(&name, reader)?)
-        }
-        None => run(arguments, CaptureFile::open(&arguments.file)?),
+    file::open(&arguments.file, Replay(arguments))
+}
+
+struct Replay<'a>(&'a ReplayArguments);
+
+impl file::WithFile for Replay<'_> {
+    fn run<R: Read>(self, file: CaptureFile<R>) -> anyhow::Result<()> {
+        run(self.0, file)
     }
 }
 
@@ -86,7 +93,10 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         last_ns,
         packets,
         damage,
-    } = capture_file::count(&mut file, &mut table, &mut selection)?;
+    } = match arguments.print.output {
+        ReplayFormat::Eve => dns::eve(&mut file, &mut table, &mut selection)?,
+        _ => capture_file::count(&mut file, &mut table, &mut selection)?,
+    };
     if let Some(damage) = damage.as_ref().filter(|_| !arguments.strict) {
         tracing::warn!("{damage}; {packets} packets count");
     }
@@ -110,30 +120,9 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
     let lost = account.lost();
     state.account = account.into();
     let shared = Shared::still(state)?;
-    let mut lines = Vec::new();
-    write_flows(
-        &mut lines,
-        &shared,
-        &Query {
-            sort: arguments.sort.by(),
-            limit: arguments.limit.unwrap_or(usize::MAX),
-            // A file may have the same packets of several interfaces: it is shown as it is.
-            view: View::Points,
-            ..Query::all()
-        }
-        .having(flow_filter(None, &arguments.conditions)?),
-        arguments.print.output == OutputFormat::Csv,
-    );
-    printer(arguments)?.finish(&lines)?;
-    let said = empty::Asked {
-        records: "conversations",
-        filter: None,
-        conditions: &arguments.conditions,
-        options: Vec::new(),
-        none: "no packet of the file is in a conversation",
-    };
-    let any = || Ok(shared.read().store.summary().flows > 0);
-    empty::explain(arguments.print.output, &lines, &said, any)?;
+    if let Some(output) = output(arguments) {
+        print(arguments, output, &shared)?;
+    }
     if arguments.summary.is_some() || lost.packets > 0 {
         let format = arguments.summary.or(Some(SummaryFormat::Text));
         summary::print(format, &shared.read());
@@ -142,4 +131,32 @@ fn run<R: Read>(arguments: &ReplayArguments, mut file: CaptureFile<R>) -> anyhow
         Some(damage) => bail!("{damage}; {packets} packets count"),
         None => Ok(()),
     }
+}
+
+/// Prints the conversations.
+fn print(arguments: &ReplayArguments, output: OutputFormat, shared: &Shared) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    write_flows(
+        &mut lines,
+        shared,
+        &Query {
+            sort: arguments.sort.by(),
+            limit: arguments.limit.unwrap_or(usize::MAX),
+            // A file may have the same packets of several interfaces: it is shown as it is.
+            view: View::Points,
+            ..Query::all()
+        }
+        .having(flow_filter(None, &arguments.conditions)?),
+        output == OutputFormat::Csv,
+    );
+    printer(output, arguments)?.finish(&lines)?;
+    let said = empty::Asked {
+        records: "conversations",
+        filter: None,
+        conditions: &arguments.conditions,
+        options: Vec::new(),
+        none: "no packet of the file is in a conversation",
+    };
+    let any = || Ok(shared.read().store.summary().flows > 0);
+    empty::explain(output, &lines, &said, any)
 }

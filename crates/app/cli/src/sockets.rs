@@ -346,7 +346,7 @@ fn lately(arguments: &ServicesArguments, since: Duration) -> anyhow::Result<()> 
 }
 
 /// A query as parameters of the API.
-fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, String)> {
+pub fn parameters(query: &impl Serialize, output: OutputFormat) -> Vec<(String, String)> {
     let mut parameters = Vec::new();
     if let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(query) {
         for (name, value) in fields {

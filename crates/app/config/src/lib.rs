@@ -7,6 +7,7 @@
 
 pub mod actions;
 pub mod addresses;
+pub mod app;
 pub mod arguments;
 pub mod collector;
 mod describe;
@@ -36,6 +37,7 @@ use skua_flow::{Mark, Prefix};
 
 use crate::{
     actions::{AlertSettings, InjectionSettings},
+    app::App,
     arguments::{CaptureArguments, CaptureType, ConfigArguments},
     collector::Collector,
     dpdk::Dpdk,
@@ -64,6 +66,7 @@ section! {
         agent: Agent;
         flow: Flow;
         sockets: Sockets;
+        app: App;
         ovs: Ovs;
         ovn: Ovn;
         dpdk: Dpdk;
@@ -846,6 +849,7 @@ impl Config {
             bail!("agent.flow.ebpf.kernel_scan_interval must be at least 10ms");
         }
         self.sockets.check()?;
+        self.app.check()?;
         if !(0..=19).contains(&self.agent.nice) {
             bail!("agent.nice is {}, must be 0 to 19", self.agent.nice);
         }

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Flows(flows) => skua_cli::flows::flows(&flows),
         Command::Sockets(sockets) => skua_cli::sockets::sockets(&sockets),
         Command::Services(services) => skua_cli::sockets::services(&services),
+        Command::Dns(dns) => skua_cli::dns::dns(&dns),
         Command::Links(links) => skua_cli::links::show(&links),
         Command::Changes(changes) => skua_cli::changes::show(&changes),
         Command::Query(query) => skua_cli::query::query(&query),

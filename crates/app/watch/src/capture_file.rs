@@ -11,6 +11,9 @@ use skua_state::State;
 /// Packets taken from the file's buffer at a time.
 const BATCH: usize = 256;
 
+/// What else gets each packet that counts, its interface and its time.
+pub type Also<'a> = &'a mut dyn FnMut(&Frame<'_>, u32, u64);
+
 /// What was read of a file.
 #[derive(Default)]
 pub struct ReadSoFar {
@@ -54,11 +57,21 @@ pub fn count<R: Read>(
     table: &mut FlowTable,
     selection: &mut Selection,
 ) -> anyhow::Result<ReadSoFar> {
+    count_with(file, table, selection, &mut |_, _, _| {})
+}
+
+/// As [`count`]; `also` gets each packet that counts, its interface and its time.
+pub fn count_with<R: Read>(
+    file: &mut CaptureFile<R>,
+    table: &mut FlowTable,
+    selection: &mut Selection,
+    also: Also<'_>,
+) -> anyhow::Result<ReadSoFar> {
     let (mut read, mut damage) = (ReadSoFar::default(), Damage::default());
     loop {
         let (wrong, end) = match file.next_batch(BATCH) {
             Ok(Some(packets)) => {
-                count_batch(packets, table, selection, &mut read)?;
+                count_batch(packets, table, selection, &mut read, also)?;
                 continue;
             }
             Ok(None) => match file.cut_off() {
@@ -94,6 +107,7 @@ fn count_batch(
     table: &mut FlowTable,
     selection: &mut Selection,
     read: &mut ReadSoFar,
+    also: Also<'_>,
 ) -> anyhow::Result<()> {
     let mut batch = Batch::default();
     for packet in packets {
@@ -112,14 +126,17 @@ fn count_batch(
         };
         read.last_ns = packet.timestamp_ns.max(read.last_ns);
         match selection.verdict(&frame, None)? {
-            None => batch.push(
-                table,
-                Captured {
-                    point,
-                    frame,
-                    now_ns: packet.timestamp_ns,
-                },
-            ),
+            None => {
+                also(&frame, point.ifindex, packet.timestamp_ns);
+                batch.push(
+                    table,
+                    Captured {
+                        point,
+                        frame,
+                        now_ns: packet.timestamp_ns,
+                    },
+                );
+            }
             Some(cause) => table.leave_out(point, &frame, cause),
         }
     }

@@ -6,10 +6,13 @@
 )]
 
 pub mod capture_file;
+pub mod dns;
+pub mod dns_metrics;
 pub mod filter;
 pub mod flow_lines;
 pub mod flow_metrics;
 pub mod groups;
+pub mod heads;
 pub mod record_filter;
 pub mod rights;
 pub mod session;

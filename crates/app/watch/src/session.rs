@@ -33,7 +33,11 @@ use skua_state::{
 };
 use skua_topology::SharedGraph;
 
-use crate::{rights, sockets::start};
+use crate::{
+    heads::{self, Heads},
+    rights,
+    sockets::start,
+};
 
 /// A probe with its state.
 pub struct Session {
@@ -50,6 +54,8 @@ pub struct Session {
     peak: Peak,
     stop: Arc<AtomicBool>,
     own_sockets: OwnSockets,
+    /// Reads what is said in conversations.
+    heads: Option<Heads>,
 }
 
 /// Sockets of ours, whose traffic is left out when that is wanted and the probe can.
@@ -144,6 +150,7 @@ fn ebpf(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        packets: heads::packets(&config.app),
         ..EbpfConfig::default()
     })
 }
@@ -168,6 +175,7 @@ fn userspace(
         table: table_config(config, seed),
         addresses: addresses.to_vec(),
         scan_interval: config.agent.flow.ebpf.kernel_scan_interval,
+        packets: heads::packets(&config.app),
         ..UserspaceConfig::default()
     })?))
 }
@@ -197,6 +205,10 @@ impl Session {
         state.set_origin(&config.host_name(), None, graph, observers);
         state.map_memory = probe.map_memory().into();
         state.rung = probe.describe().rung;
+        let heads = probe
+            .packets()
+            .map(|packets| Heads::read(&config.app, config.flow.tunnels, &packets));
+        state.lookups = heads.as_ref().map(Heads::log);
         let mut sockets = None;
         if let Some(mut started) = start(config) {
             // What is there already, before the first packet.
@@ -222,6 +234,7 @@ impl Session {
             wake,
             stop,
             own_sockets: OwnSockets(own_sockets.map(Arc::new)),
+            heads,
         };
         for interface in session.probe.interfaces() {
             session.shared.write().name_interface(&interface, unix_ns());
@@ -324,6 +337,10 @@ impl Session {
         let now_ns = unix_ns();
         let mut waited = DrainWait::default();
         self.drain_sockets(now_ns, &mut waited);
+        if let Some(heads) = &self.heads {
+            self.probe.read_packets()?;
+            heads.expire(now_ns);
+        }
         let interfaces = self.probe.interfaces();
         let mut state = self.shared.drain(&mut waited);
         for interface in interfaces {

@@ -110,10 +110,18 @@ fn main() {
             first,
             bytes,
             ring_bytes: 64 << 20,
+            ..PacketConfig::default()
         })
     };
+    let heads = Some(PacketConfig {
+        heads: 50_000,
+        head_segments: 4,
+        bytes: 16_384,
+        ..PacketConfig::default()
+    });
     measure("no packets", 0, None, false);
     measure("packets, nobody wants any", 0, packets(0, 256), false);
+    measure("heads, this one is not wanted any more", 0, heads, false);
     measure(
         "packets, the first 10 were sent",
         0,

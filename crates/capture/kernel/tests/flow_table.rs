@@ -160,6 +160,84 @@ fn packets_come_with_their_bytes() {
     }
 }
 
+/// Messages of DNS come whole, up to a limit for each second and CPU, beyond which they are counted; of others the first one
+/// of each side, and no more than its beginning.
+#[test]
+fn heads_come_up_to_a_limit_and_the_others_are_counted() {
+    skua_kernel::capture_libbpf_log();
+    // Where nobody else says anything.
+    let net = skua_testkit::lab::Net::new();
+    net.ip("link set lo up");
+    net.inside(heads_of_every_hook);
+}
+
+fn heads_of_every_hook() {
+    use skua_flow::Cause;
+    let hooks = [
+        (HookKind::Tcx, (6, 6)),
+        (HookKind::Clsact, (5, 8)),
+        (HookKind::Socket, (5, 12)),
+        (HookKind::Xdp, (5, 18)),
+    ];
+    for (hook, since) in hooks {
+        if kernel() < since {
+            println!("no {} in this kernel", hook.name());
+            continue;
+        }
+        let config = FlowTableConfig {
+            max_entries: 1000,
+            // Of what tells a message from others nothing may be lost in a tunnel or an address set.
+            tunnels: true,
+            max_addresses: 16,
+            packets: Some(PacketConfig {
+                heads: 10,
+                head_segments: 4,
+                bytes: 16_384,
+                ..PacketConfig::default()
+            }),
+            ..Default::default()
+        };
+        let mut table = FlowTable::new(hook, config).unwrap();
+        let mut ring = table.packets().unwrap().unwrap();
+        table.add_point(0, 1).unwrap();
+        let program = table.program(0, Direction::Ingress, LinkKind::Ethernet);
+        let program = program.unwrap().unwrap();
+        let attachment = Attachment::new(program, 1, Direction::Ingress, hook).unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = sender.local_addr().unwrap().port().to_be_bytes();
+        // Nobody listens; what comes back by ICMP says nothing.
+        for (port, size) in [(5355, 1200), (5356, 6000)].repeat(200) {
+            let _ = sender.send_to(&vec![7; size], ("127.0.0.1", port));
+        }
+        drop(attachment);
+        table.wait_for_programs().unwrap();
+        let mut heads = 0;
+        let (mut first, mut others) = (0, 0);
+        ring.drain(&mut |packet| {
+            assert!(packet.head && !packet.live && packet.index.is_none());
+            let port = packet.data.get(36..38).map(|port| [port[0], port[1]]);
+            let own = packet.data.get(34..36) == Some(&own);
+            if own && port == Some(5355u16.to_be_bytes()) {
+                assert_eq!(packet.data.len(), 42 + 1200, "{hook:?}");
+                heads += 1;
+            } else if own {
+                assert_eq!(packet.data.len(), 4096, "{hook:?}");
+                first += 1;
+            } else {
+                others += 1;
+            }
+        })
+        .unwrap();
+        let [ingress, _] = table.point_counters(0, 1).unwrap().unwrap();
+        let omitted = ingress[Cause::HeadLimit as usize].packets;
+        assert!(heads >= 5, "{hook:?}: {heads}");
+        // The second packet of all is within the limit.
+        assert_eq!(first, 1, "{hook:?}");
+        assert_eq!(heads + first + others + omitted, 201, "{hook:?}");
+        assert_eq!(ingress[Cause::HeadLost as usize].packets, 0);
+    }
+}
+
 fn read_live(ring: &mut skua_kernel::flow::PacketRing, ports: &[[u8; 2]; 2]) -> Vec<usize> {
     let mut sizes = Vec::new();
     ring.drain(&mut |packet| {

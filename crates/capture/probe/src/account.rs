@@ -79,6 +79,8 @@ pub fn cause_kind(cause: Cause) -> CauseKind {
         | Cause::ChildFull
         | Cause::RawLost
         | Cause::LiveLost
+        | Cause::HeadLimit
+        | Cause::HeadLost
         | Cause::ReuseMerged => CauseKind::Note,
     }
 }

@@ -291,6 +291,10 @@ impl Probe for EbpfProbe {
         }
     }
 
+    fn read_packets(&mut self) -> Result<(), ProbeError> {
+        self.drain_packets()
+    }
+
     fn drain(&mut self, wake: Wake, sink: &mut dyn FnMut(&FlowUpdate)) -> Result<(), ProbeError> {
         let started = thread_cpu_ns();
         self.drain_packets()?;

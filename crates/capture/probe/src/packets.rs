@@ -24,6 +24,10 @@ use crate::ProbeError;
 pub struct PacketsConfig {
     /// The first packets of each flow that are kept (`--rawpacket-limit`); 0: none, only live ones.
     pub first: u8,
+    /// Heads of conversations per second and CPU at most, for [`Packets::read_heads`]; 0: none.
+    pub heads: u32,
+    /// How many segments of each side of a connection are heads, see [`PacketConfig::head_segments`].
+    pub head_segments: u8,
     /// Bytes of a packet from its link header on (`--header-size`), from 1 to 65,536.
     pub bytes: u32,
     /// Memory for packets that are kept, bytes. When it is full, the oldest flows' packets are dropped.
@@ -37,6 +41,8 @@ impl Default for PacketsConfig {
         let kernel = PacketConfig::default();
         Self {
             first: kernel.first,
+            heads: kernel.heads,
+            head_segments: kernel.head_segments,
             bytes: kernel.bytes,
             memory: 16 << 20,
             ring_bytes: kernel.ring_bytes,
@@ -48,11 +54,16 @@ impl PacketsConfig {
     pub(crate) fn in_kernel(&self) -> PacketConfig {
         PacketConfig {
             first: self.first,
+            heads: self.heads,
+            head_segments: self.head_segments,
             bytes: self.bytes,
             ring_bytes: self.ring_bytes,
         }
     }
 }
+
+/// Reads what is said in the heads of conversations.
+pub type HeadReader = Box<dyn FnMut(&ObservedPacket<'_>) + Send>;
 
 /// The packets of a probe: those kept of a flow, and live streams. Clones share one hub.
 #[derive(Clone)]
@@ -61,6 +72,7 @@ pub struct Packets(Arc<Hub>);
 struct Hub {
     config: PacketsConfig,
     kept: Mutex<RawPackets>,
+    heads: Mutex<Option<HeadReader>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     /// Packets that streams dropped, also those that are over.
     dropped: AtomicU64,
@@ -117,6 +129,7 @@ impl Packets {
         Ok(Self(Arc::new(Hub {
             config,
             kept: Mutex::new(RawPackets::new(limits)),
+            heads: Mutex::default(),
             streams: Mutex::default(),
             dropped: AtomicU64::new(0),
             watchers: AtomicUsize::new(0),
@@ -128,6 +141,17 @@ impl Packets {
     /// The configuration of the packets.
     pub fn config(&self) -> PacketsConfig {
         self.0.config
+    }
+
+    /// Has heads read by `reader`, on the thread that reads packets. Of a source in user space these are all packets.
+    pub fn read_heads(&self, reader: HeadReader) {
+        *lock(&self.0.heads) = Some(reader);
+    }
+
+    fn read_head(&self, packet: &ObservedPacket<'_>) {
+        if let Some(reader) = &mut *lock(&self.0.heads) {
+            reader(packet);
+        }
     }
 
     /// Visits the packets that are kept of a flow, see [`RawPackets::of_flow`].
@@ -188,7 +212,7 @@ impl Packets {
 
     /// Whether packets need not be handed over one by one: none are kept, and no stream is open.
     pub fn is_idle(&self) -> bool {
-        self.0.config.first == 0 && self.watchers() == 0
+        self.0.config.first == 0 && self.0.config.heads == 0 && self.watchers() == 0
     }
 
     /// Counts a packet in a table, keeps it when it is one of the first of its flow, and gives it to all
@@ -196,7 +220,8 @@ impl Packets {
     pub fn count(&self, table: &mut FlowTable, packet: &Captured<'_>, tag: Option<(u16, u16)>) {
         let (outcome, first) = table.count_first(packet, self.0.config.first);
         let watched = self.watchers() > 0 && outcome != Outcome::Lost(Cause::AddressSet);
-        if first.is_none() && !watched {
+        let head = self.0.config.heads > 0 && outcome != Outcome::Lost(Cause::AddressSet);
+        if first.is_none() && !watched && !head {
             return;
         }
         let observed = ObservedPacket {
@@ -214,6 +239,9 @@ impl Packets {
         }
         if watched {
             self.show(&observed);
+        }
+        if head {
+            self.read_head(&observed);
         }
     }
 
@@ -241,6 +269,9 @@ impl Packets {
         }
         if packet.live {
             self.show(&observed);
+        }
+        if packet.head {
+            self.read_head(&observed);
         }
     }
 

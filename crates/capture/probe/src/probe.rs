@@ -68,6 +68,15 @@ pub trait Probe {
         until: Option<Instant>,
     ) -> Result<Wake, ProbeError>;
 
+    /// Reads the packets that wait, so that a drain has less to do.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    fn read_packets(&mut self) -> Result<(), ProbeError> {
+        Ok(())
+    }
+
     /// Hands out what was counted since the last drain.
     ///
     /// # Errors

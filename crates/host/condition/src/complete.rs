@@ -50,14 +50,14 @@ fn last_word(text: &str) -> usize {
     begin
 }
 
-/// Proposals for the last word of a text, at most 24.
+/// Proposals for the last word of a text, at most 32.
 pub fn completions(text: &str) -> Vec<Completion> {
     let word = text.get(last_word(text)..).unwrap_or_default();
     let minus = if word.starts_with('-') { "-" } else { "" };
     let word = word.trim_start_matches('-');
     let mut found = Vec::new();
     let mut offer = |text: String, meaning: &str| {
-        if found.len() < 24 {
+        if found.len() < 32 {
             found.push(Completion {
                 text,
                 meaning: meaning.to_owned(),

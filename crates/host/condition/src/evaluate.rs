@@ -146,6 +146,7 @@ impl Subject<'_> {
             SideField::Asn => test.holds_number(self.known(a).asn.map(f64::from)),
             SideField::Organization => test.holds_text(self.known(a).organization),
             SideField::Network => test.holds_text(self.known(a).network),
+            SideField::Name => test.holds_text(record.name_of(a).as_deref().unwrap_or_default()),
         }
     }
 

@@ -31,6 +31,8 @@ pub enum SideField {
     Organization,
     /// Range of the user with its address.
     Network,
+    /// Name by which its address was found.
+    Name,
 }
 
 /// Which side.
@@ -108,7 +110,7 @@ const fn of(
 }
 
 /// The keys that are offered; fields of the record are keys by their paths, too.
-pub const KEYS: [Described; 24] = [
+pub const KEYS: [Described; 25] = [
     of(
         "process",
         Key::Side(Side::Any, SideField::Process),
@@ -242,6 +244,12 @@ pub const KEYS: [Described; 24] = [
         Key::Side(Side::Any, SideField::Network),
         "range of your own with either side's address, by a file of `networks`",
         "network:office",
+    ),
+    of(
+        "name",
+        Key::Side(Side::Any, SideField::Name),
+        "name by which either side's address was found, by DNS (`app.enabled`)",
+        "name:*.example.com",
     ),
 ];
 

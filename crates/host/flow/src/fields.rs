@@ -8,8 +8,9 @@ use crate::{
     record::ConversationOwner,
 };
 use serde::{Serialize, Serializer, ser::SerializeSeq};
+use skua_apps::tls::ClientHello;
 pub use skua_record::{Aggregation, FieldType};
-use std::{fmt, io};
+use std::{borrow::Cow, fmt, io, sync::Arc};
 
 /// The flow record.
 pub struct Flows;
@@ -48,6 +49,10 @@ pub enum Own<'a> {
     Flags(u8),
     /// Community ID.
     Community(CommunityId),
+    /// Name by DNS.
+    Name(Arc<str>),
+    /// What is in a client's first message of TLS.
+    Hello(Arc<ClientHello>, fn(&ClientHello) -> Cow<'_, str>),
 }
 
 impl Own<'_> {
@@ -85,6 +90,8 @@ impl fmt::Display for Own<'_> {
             Self::Protocol(key) => Protocol(key).fmt(f),
             Self::Flags(flags) => TcpFlags(*flags).fmt(f),
             Self::Community(id) => id.fmt(f),
+            Self::Name(name) => f.write_str(name),
+            Self::Hello(hello, part) => f.write_str(&part(hello)),
         }
     }
 }
@@ -118,6 +125,8 @@ const NO_HANDSHAKE: &str = "handshake not seen";
 const NO_SERVICE: &str = "not known; replay of a file";
 const NO_OWNER: &str = "not known, or not on this host";
 const ONE_POINT: &str = "a record is of one point";
+const NO_NAME: &str = "DNS is not read (`app.enabled`), or no answer had the address";
+const NO_HELLO: &str = "no TLS, not read (`app.enabled`), or joined late";
 const NO_FILE: &str = "no file of `networks` says so";
 const NO_RATE: &str = "what the last interval added has it";
 
@@ -162,6 +171,9 @@ const UP_TO_TCP: &[Field] = &[
     Field::new("a.port", Integer32, "", "without IP", "its transport port, 0 for protocols without ports",
         |l| port(&l.record.key, l.record.a().1))
         .own_key("Transport.A").column("a_port"),
+    Field::new("a.name", String, "", NO_NAME, "name by which its address was found: the one that `b`, or else anybody here, asked for last before the conversation began",
+        |l| own(named(l, true), Own::Name))
+        .is(Known).key("A.Name").column("a_name"),
     Field::new("a.process", String, "", NO_OWNER, "name of the process that has its socket",
         |l| Value::nonempty(owner(l, true).process))
         .is(Known).key("A.Process").column("a_process"),
@@ -190,6 +202,9 @@ const UP_TO_TCP: &[Field] = &[
         .own_key("Network.B").column("b_address"),
     Field::new("b.port", Integer32, "", "without IP", "its transport port", |l| port(&l.record.key, l.record.b().1))
         .own_key("Transport.B").column("b_port"),
+    Field::new("b.name", String, "", NO_NAME, "name by which its address was found: the one that `a`, or else anybody here, asked for last before the conversation began",
+        |l| own(named(l, false), Own::Name))
+        .is(Known).key("B.Name").column("b_name"),
     Field::new("b.process", String, "", NO_OWNER, "name of the process that has the socket of `b`",
         |l| Value::nonempty(owner(l, false).process))
         .is(Known).key("B.Process").column("b_process"),
@@ -401,6 +416,16 @@ const AFTER_TCP: &[Field] = &[
     Field::new("rate.packets_per_second", Number, "packets/s", "", "both directions over the last five seconds or a little more, nothing when it has ended",
         |l| Value::rounded(l.rate.packets_per_second))
         .is(Latest).no_key(NO_RATE).no_column(NO_RATE),
+    Field::new("tls.sni", String, "", NO_HELLO, "name of the server that the client wants; with encrypted hellos that of who hides the real one", |l| hello(l, |h| h.server_name.as_str().into()))
+        .is(Known).key("TLS.SNI").column("tls_sni"),
+    Field::new("tls.alpn", String, "", NO_HELLO, "protocols that the client offers, separated by commas", |l| hello(l, |h| h.protocols.join(",").into()))
+        .is(Known).key("TLS.ALPN").column("tls_alpn"),
+    Field::new("tls.version", String, "", NO_HELLO, "the highest version that the client offers, like `TLS 1.3`", |l| hello(l, |h| h.version_name().into()))
+        .is(Known).key("TLS.Version").column("tls_version"),
+    Field::new("tls.ja4", String, "", NO_HELLO, "fingerprint of the client: JA4", |l| hello(l, |h| h.ja4.as_str().into()))
+        .is(Known).key("TLS.JA4").column("tls_ja4"),
+    Field::new("tls.ech", String, "", "no", "`offered`: the client's message has an encrypted one inside, or looks so", |l| hello(l, |h| if h.encrypted { "offered" } else { "" }.into()))
+        .is(Known).key("TLS.ECH").column("tls_ech"),
 ];
 
 /// A value that only flows have, and that may be missing.
@@ -414,6 +439,18 @@ fn known(line: &FlowLine<'_>, a: bool) -> skua_networks::Known {
     let (address, _) = if a { record.a() } else { record.b() };
     let address = record.key.ip(address);
     address.map(skua_networks::of).unwrap_or_default()
+}
+
+/// The name by which the address of `a`, or of `b`, was found.
+fn named(line: &FlowLine<'_>, a: bool) -> Option<Arc<str>> {
+    line.record.name_of(a)
+}
+
+/// A part of what the client said first in TLS; none where it is empty.
+fn hello<'a>(line: &FlowLine<'a>, part: fn(&ClientHello) -> Cow<'_, str>) -> Value<'a> {
+    let said = line.record.hello();
+    let said = said.filter(|hello| !part(hello).is_empty());
+    own(said, |hello| Own::Hello(hello, part))
 }
 
 /// The name of the service's port.

@@ -82,11 +82,15 @@ pub enum Cause {
     /// Note: SYNs counted in the previous closed connection between the same ports, because the ring to
     /// send that one was full (packets, no bytes).
     ReuseMerged,
+    /// Note: packets with what is said in conversations (`app.enabled`) that were not read, beyond `app.rate`.
+    HeadLimit,
+    /// Note: packets with what is said in conversations that did not fit into the ring to user space.
+    HeadLost,
 }
 
 impl Cause {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::TableFullTcp,
         Self::TableFullUdp,
         Self::TableFullIcmp,
@@ -107,6 +111,8 @@ impl Cause {
         Self::RawLost,
         Self::LiveLost,
         Self::ReuseMerged,
+        Self::HeadLimit,
+        Self::HeadLost,
     ];
 
     /// `table_full` of the class of an IP protocol.
@@ -146,6 +152,8 @@ impl Cause {
             Self::ChildFull => "child_full",
             Self::RawLost => "raw_lost",
             Self::LiveLost => "live_lost",
+            Self::HeadLimit => "head_limit",
+            Self::HeadLost => "head_lost",
             Self::ReuseMerged => "reuse_merged",
         }
     }

@@ -7,7 +7,8 @@ use crate::{
     fields, tcp,
 };
 use serde::{Deserialize, Serialize, Serializer};
-use std::num::NonZeroU32;
+use skua_apps::tls::ClientHello;
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc};
 
 /// Traffic per second.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -427,6 +428,35 @@ impl FlowRecord {
     /// Community ID version 1, none without IP.
     pub fn community_id(&self) -> Option<CommunityId> {
         community_id(&self.key, self.tcp.lo_opened.unwrap_or(self.lo_first))
+    }
+
+    /// The name by which the address of `a`, or of `b`, was found, when DNS is read.
+    pub fn name_of(&self, a: bool) -> Option<Arc<str>> {
+        let [own, other] = if a {
+            [self.a().0, self.b().0]
+        } else {
+            [self.b().0, self.a().0]
+        };
+        let (own, other) = (self.key.ip(own)?, self.key.ip(other)?);
+        skua_apps::names::of(other, own, self.first_ns)
+    }
+
+    /// What the client said first in TLS, when that is read.
+    pub fn hello(&self) -> Option<Arc<ClientHello>> {
+        if self.key.proto != 6 {
+            return None;
+        }
+        let end = |(address, port)| Some(SocketAddr::new(self.key.ip(address)?, port));
+        let (a, b) = (end(self.a())?, end(self.b())?);
+        skua_apps::hellos::of(a, b, [self.first_ns, self.last_ns])
+    }
+
+    /// Whether DNS is spoken: one side is a server that has answered.
+    pub fn is_dns(&self) -> bool {
+        [self.a(), self.b()].into_iter().any(|(address, port)| {
+            let address = self.key.ip(address);
+            address.is_some_and(|ip| skua_apps::names::is_server(SocketAddr::new(ip, port)))
+        })
     }
 
     /// The record with its interface's name, ready to be written.

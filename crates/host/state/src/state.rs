@@ -125,6 +125,8 @@ pub struct State {
     pub rung: String,
     /// Sockets, when they are watched.
     pub sockets: Option<Sockets>,
+    /// What is said in conversations, when that is read.
+    pub lookups: Option<skua_apps::Log>,
 }
 
 impl State {
@@ -158,6 +160,7 @@ impl State {
             map_memory: Arc::default(),
             rung: String::new(),
             sockets: None,
+            lookups: None,
         }
     }
 

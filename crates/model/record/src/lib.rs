@@ -170,17 +170,29 @@ pub fn write_csv_row<R: Record>(
     out: &mut impl io::Write,
     line: &R::Line<'_>,
 ) -> io::Result<()> {
+    let mut own = String::new();
     for (place, field) in fields.iter().enumerate() {
         separate(out, place)?;
         match R::get(field.value, line) {
-            // Only names from outside can hold characters that need quotes.
-            Value::Text(text) if text.contains([',', '"', '\n', '\r']) => {
-                write!(out, "\"{}\"", text.replace('"', "\"\""))?;
+            // Only what comes from outside can hold characters that need quotes.
+            Value::Text(text) => write_text(out, text)?,
+            Value::Other(value) => {
+                own.clear();
+                // Writing to a string cannot fail.
+                let _ = fmt::Write::write_fmt(&mut own, format_args!("{value}"));
+                write_text(out, &own)?;
             }
             value => write!(out, "{value}")?,
         }
     }
     out.write_all(b"\n")
+}
+
+fn write_text(out: &mut impl io::Write, text: &str) -> io::Result<()> {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => write!(out, "\"{}\"", text.replace('"', "\"\"")),
+        false => out.write_all(text.as_bytes()),
+    }
 }
 
 fn separate(out: &mut impl io::Write, place: usize) -> io::Result<()> {

@@ -257,6 +257,7 @@ fn finish(f: &FlowView<'_>) -> u64 {
 /// What UDP carries, or the name of the innermost layer.
 fn application(f: &FlowView<'_>, visit: &mut Visit<'_>) -> bool {
     let named = match f.record.carries.tunnel() {
+        None if f.record.is_dns() => Some("DNS"),
         None => skua_flow::application(&f.record.key),
         // Of type I nothing of ERSPAN is in the packet: it is GRE, as Skydive has it.
         Some(skua_flow::Tunnel::Erspan) => Some("GRE"),
@@ -343,6 +344,11 @@ fn own(key: &str) -> Option<fn(&FlowView<'_>, &mut Visit<'_>) -> bool> {
             of_address(f, v, |known, v| {
                 known.asn.is_some_and(|asn| int(v, asn.into()))
             })
+        },
+        "DNS.Name" => |f, v| {
+            // The name of the side that was looked for: mostly that of the server.
+            let name = f.record.name_of(false).or_else(|| f.record.name_of(true));
+            name.is_some_and(|name| text(v, &name))
         },
         "Organization" => |f, v| of_address(f, v, |known, v| text(v, known.organization)),
         "Service.Side" => |f, v| {

@@ -289,6 +289,7 @@ pub(crate) mod flow {
         A_ASN "a_asn",
         A_ORGANIZATION "a_organization",
         A_NETWORK "a_network",
+        A_NAME "a_name",
         B_ADDRESS "b_address",
         B_PORT "b_port",
         AB_PACKETS "ab_packets",

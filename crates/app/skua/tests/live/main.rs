@@ -12,6 +12,7 @@ mod captures;
 mod collect;
 mod conservation;
 mod devices;
+mod dns;
 mod extcap;
 mod filters;
 mod fleet;

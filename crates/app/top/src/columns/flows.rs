@@ -1,6 +1,6 @@
 //! Columns of conversations.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Column, column, endpoint, number, text};
 use crate::format::{bit_rate, bytes, count, duration, nanoseconds};
@@ -32,6 +32,14 @@ fn system(side: &Value) -> String {
             named.trim_end().to_owned()
         }
         None => String::new(),
+    }
+}
+
+/// Address and port of a side, the name in the place of the address when it is known.
+fn side(side: &Value) -> String {
+    match side["name"].as_str() {
+        Some(name) => endpoint(&json!({"address": name, "port": side["port"]})),
+        None => endpoint(side),
     }
 }
 
@@ -100,8 +108,8 @@ fn packets(flow: &Value, way: &str) -> String {
 pub const FLOW_COLUMNS: [Column; 19] = [
     column("PROCESSES", 1, processes),
     column("PROTO", 0, |f| text(&f["protocol"])),
-    column("FROM", 0, |f| endpoint(&f["a"])),
-    column("TO", 0, |f| endpoint(&f["b"])),
+    column("FROM", 0, |f| side(&f["a"])),
+    column("TO", 0, |f| side(&f["b"])),
     number("RATE", 2, rate),
     number("SENT", 3, |f| amount(f, "ab")),
     number("RECEIVED", 3, |f| amount(f, "ba")),

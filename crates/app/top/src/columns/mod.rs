@@ -1,5 +1,6 @@
 //! Columns of tables, of the command and of the view alike.
 
+mod dns;
 mod edges;
 mod events;
 mod flows;
@@ -10,6 +11,7 @@ mod tree;
 
 use serde_json::Value;
 
+pub use dns::{LOOKUPS, NAME_SERVERS};
 pub use edges::{EDGES, LATELY};
 pub use events::EVENTS;
 pub use flows::FLOW_COLUMNS;

@@ -45,6 +45,7 @@ pub const PROBES: u32 = 128;
 pub const PACKET_MOST: u32 = 65536;
 pub const PACKET_FIRST: u32 = 1;
 pub const PACKET_LIVE: u32 = 2;
+pub const PACKET_HEAD: u32 = 4;
 #[repr(C)]
 pub struct FlowSlot {
     pub state: AtomicU32,
@@ -138,7 +139,9 @@ pub const NOTE_CHILD_FULL: PointCause = 16;
 pub const NOTE_RAW_LOST: PointCause = 17;
 pub const NOTE_LIVE_LOST: PointCause = 18;
 pub const NOTE_REUSE_MERGED: PointCause = 19;
-pub const CAUSE_MAX: PointCause = 20;
+pub const NOTE_HEAD_LIMIT: PointCause = 20;
+pub const NOTE_HEAD_LOST: PointCause = 21;
+pub const CAUSE_MAX: PointCause = 22;
 pub type PointCause = u32;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
@@ -165,6 +168,9 @@ pub struct FlowSettings {
     pub addresses: u8,
     pub first_packets: u8,
     pub packet_bytes: u32,
+    pub head_rate: u32,
+    pub head_segments: u8,
+    pub pad: [u8; 3],
 }
 
 #[repr(C)]

@@ -172,6 +172,8 @@ impl FlowTable {
             addresses: (config.max_addresses > 0).into(),
             first_packets: config.packets.map_or(0, |packets| packets.first),
             packet_bytes: config.packets.map_or(0, |packets| packets.most_bytes()),
+            head_rate: config.packets.map_or(0, |packets| packets.heads),
+            head_segments: config.packets.map_or(0, |packets| packets.head_segments),
             ..Settings::default()
         };
         let (object, rung, settings, member) = match shared(rungs, settings, &config) {

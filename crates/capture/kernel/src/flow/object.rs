@@ -146,7 +146,7 @@ pub struct FlowObject {
 }
 
 /// Names of the maps that all namespaces share.
-const SHARED_MAPS: [&str; 13] = [
+const SHARED_MAPS: [&str; 14] = [
     "ended_flows",
     "addresses",
     "own_sockets",
@@ -160,6 +160,7 @@ const SHARED_MAPS: [&str; 13] = [
     "wakeups",
     "claim_locks",
     "packets",
+    "head_slots",
 ];
 
 /// Names of the programs of both directions.
@@ -220,6 +221,9 @@ impl FlowObject {
             for mut map in open.maps_mut() {
                 let entries = match map.name().to_str() {
                     Some("slots" | "cold_slots") => settings.slot_count + PROBES,
+                    Some("head_slots") if settings.head_segments > 0 => {
+                        settings.slot_count + PROBES
+                    }
                     Some("ended_flows") => super::ended_ring_size(config.max_entries),
                     Some("points") => config.max_points,
                     Some("addresses") => trie_elements(config.max_addresses),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Direction, KernelError,
-    bindings::flow::{PACKET_FIRST, PACKET_LIVE, PACKET_MOST, PacketHead},
+    bindings::flow::{PACKET_FIRST, PACKET_HEAD, PACKET_LIVE, PACKET_MOST, PacketHead},
     clock,
     grace::Grace,
     mapping::Window,
@@ -32,6 +32,11 @@ const RING_BYTES: std::ops::RangeInclusive<u32> = 1 << 18..=1 << 28;
 pub struct PacketConfig {
     /// The first packets of each entry; 0: none, but all of them while a live stream is open.
     pub first: u8,
+    /// Heads of conversations per second and CPU at most, see `bpf/flow/heads.h`; 0: none.
+    pub heads: u32,
+    /// How many segments of each side of a connection are heads; of other datagrams than those of DNS, when this is not 0,
+    /// the first of each side.
+    pub head_segments: u8,
     /// Bytes of a packet from its link header on, at least 1 and at most 65,536.
     pub bytes: u32,
     /// Memory of the ring through which they come: made a power of two from 256 KiB to 256 MiB.
@@ -42,6 +47,8 @@ impl Default for PacketConfig {
     fn default() -> Self {
         Self {
             first: 0,
+            heads: 0,
+            head_segments: 0,
             bytes: 256,
             ring_bytes: 4 << 20,
         }
@@ -69,6 +76,8 @@ pub struct SentPacket<'a> {
     pub index: Option<u8>,
     /// It is for live streams.
     pub live: bool,
+    /// It is one of those in which something is said.
+    pub head: bool,
     /// When, ns since the Unix epoch.
     pub time_ns: u64,
     /// Direction at the interface.
@@ -98,6 +107,7 @@ impl<'a> SentPacket<'a> {
             tag: (tag.0 != 0).then_some(tag),
             index: (why & PACKET_FIRST != 0 && head.index > 0).then_some(head.index),
             live: why & PACKET_LIVE != 0,
+            head: why & PACKET_HEAD != 0,
             direction: match head.direction {
                 0 => Direction::Ingress,
                 _ => Direction::Egress,

@@ -7,6 +7,8 @@ use crate::{
     fields::{self, FIELDS, FieldType},
 };
 use serde_json::{Value, json};
+use skua_apps::tls::ClientHello;
+use std::net::SocketAddr;
 use std::path::Path;
 
 const SEED: u64 = 0x5eed;
@@ -339,6 +341,8 @@ fn records_say_whose_addresses_are() {
 #[test]
 fn csv_has_the_fields_of_json() {
     follow_files();
+    skua_apps::names::begin(16);
+    skua_apps::hellos::begin();
     let all = [
         vec![there(b""), back(b"x")],
         vec![
@@ -377,6 +381,19 @@ fn csv_has_the_fields_of_json() {
                 record.key.hi = [0; 16];
                 record.key.hi[12..].copy_from_slice(&[203, 0, 113, 201]);
                 record.key.lo_port = 2_000u16.to_be_bytes();
+                let end = |(ip, port)| SocketAddr::new(record.key.ip(ip).unwrap(), port);
+                let (a, b) = (end(record.a()), end(record.b()));
+                for (client, server) in [(a, b), (b, a)] {
+                    skua_apps::names::add(client.ip(), server.ip(), "api.example.com", NOON - 1);
+                }
+                let hello = ClientHello {
+                    server_name: "api.example.com".into(),
+                    protocols: vec!["h2".into()],
+                    version: 0x0304,
+                    encrypted: true,
+                    ja4: "t13d1516h2_8daaf6152771_e5627efa2ab1".into(),
+                };
+                skua_apps::hellos::learn(a, b, record.first_ns, hello);
             }
             record.end = Some(EndReason::Evicted);
             record.service = Some(Service {

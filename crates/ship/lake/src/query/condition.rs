@@ -165,6 +165,7 @@ fn side_field(field: SideField) -> &'static str {
         SideField::Asn => "asn",
         SideField::Organization => "organization",
         SideField::Network => "network",
+        SideField::Name => "name",
     }
 }
 

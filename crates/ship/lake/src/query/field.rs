@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// What a side has.
-const SIDE: [(&str, usize); 12] = [
+const SIDE: [(&str, usize); 13] = [
     ("address", flow::A_ADDRESS),
     ("port", flow::A_PORT),
     ("process", flow::A_PROCESS),
@@ -19,6 +19,7 @@ const SIDE: [(&str, usize); 12] = [
     ("asn", flow::A_ASN),
     ("organization", flow::A_ORGANIZATION),
     ("network", flow::A_NETWORK),
+    ("name", flow::A_NAME),
 ];
 
 /// Times that can be grouped by, with their length in µs.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * Which tick it is. It is not attached: user space runs it by a test run
- * (crates/capture/kernel/src/ ticks.rs), and finds the answer at the beginning of the packet.
+ * Which tick it is. It is not attached: user space (ticks.rs) runs it by a test run, and finds the
+ * answer at the beginning of the packet.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

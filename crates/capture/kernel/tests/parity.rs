@@ -53,12 +53,21 @@ const GSO_SEGS: usize = 164 / 4;
 const GSO_SIZE: usize = 176 / 4;
 
 fn run(program: BorrowedFd<'_>, packet: &[u8], gso: Option<(u32, u32)>) -> Result<(), String> {
+    run_times(program, packet, gso, 1)
+}
+
+fn run_times(
+    program: BorrowedFd<'_>,
+    packet: &[u8],
+    gso: Option<(u32, u32)>,
+    times: u32,
+) -> Result<(), String> {
     let mut context = [0u32; SK_BUFF_WORDS];
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         data_in: packet.as_ptr().cast(),
         data_size_in: packet.len() as u32,
-        repeat: 1,
+        repeat: times as _,
         ..Default::default()
     };
     if let Some((segments, size)) = gso {
@@ -646,5 +655,41 @@ fn packets_are_looked_at_again_after_a_while() {
         std::thread::sleep(WHILE);
         both.feed(&packet(3), None);
         assert_eq!(moved(&mut both), [1, 1], "{rung:?}");
+    }
+}
+
+#[test]
+fn more_is_counted_between_two_drains_than_fits_beside_each_other() {
+    const SEGMENTS: u32 = 65_000;
+    let times = if emulated() { 90_000 } else { 100_000 };
+    let packet = Packet::new().ethernet(1, 2);
+    let packet = packet.ipv4("10.0.0.1", "10.0.0.2").tcp(40_000, 80, 0x10);
+    let packet = packet.zeros(100).build();
+    let headers = packet.len() as u64 - 100;
+    for rung in rungs() {
+        // XDP sees no super-packets.
+        if rung == Rung::Xdp {
+            continue;
+        }
+        let mut both = Both::new(rung, LinkKind::Ethernet, false);
+        let program = both
+            .kernel
+            .program(0, Direction::Ingress, LinkKind::Ethernet);
+        let program = program.unwrap().expect("a program");
+        run_times(program, &packet, Some((SEGMENTS, 1)), times).unwrap();
+        let mut sums = Vec::new();
+        let mut add = |update: &FlowUpdate| sums.push(update.lo_sent);
+        both.kernel.drain(&mut add).unwrap();
+        both.kernel.finish(&mut add).unwrap();
+        let segments = u64::from(SEGMENTS);
+        let each = packet.len() as u64 + (segments - 1) * headers;
+        // Nothing is added at the end.
+        sums.retain(|sum| *sum != Counters::default());
+        let expected = Counters {
+            packets: u64::from(times) * segments,
+            bytes: u64::from(times) * each,
+        };
+        assert!(expected.packets > 1 << 23 && expected.bytes > 1 << 38);
+        assert_eq!(sums, [expected], "{rung:?}");
     }
 }

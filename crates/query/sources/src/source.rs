@@ -364,6 +364,7 @@ mod tests {
             capture: capture.into(),
             interface: interface.into(),
             node: interface.into(),
+            since_ns: 0,
         };
         Seen(FlowSums::new(&update, 1, 1, 0, 0), Arc::new(place))
     }

@@ -266,6 +266,7 @@ fn main() {
             capture: "".into(),
             interface: "eth0".into(),
             node: "a0b1".into(),
+            since_ns: 0,
         }),
     });
     let begun = now_ns();

@@ -116,6 +116,19 @@ const VALUES: [fn(&Value) -> String; 6] = [
     |g| text(&g["values"][5]),
 ];
 
+/// Address and port of a conversation without sums, which are in a list.
+fn place(group: &Value, at: usize) -> String {
+    let [address, port] = [at, at + 1].map(|at| text(&group["values"][at]));
+    output::endpoint(&json!({"address": address, "port": port.parse::<u64>().ok()}))
+}
+
+/// Columns of conversations that are not summed up, as without the lake.
+const CONVERSATION: [Column; 3] = [
+    output::column("PROTO", 0, |g| text(&g["values"][0])),
+    output::column("FROM", 0, |g| place(g, 1)),
+    output::column("TO", 0, |g| place(g, 3)),
+];
+
 const fn number(title: &'static str, rank: u8, cell: fn(&Value) -> String) -> Column {
     Column {
         title,
@@ -151,14 +164,21 @@ const SUMS: [Column; 9] = [
 
 /// Prints JSON lines as a table.
 fn table(out: &mut impl std::io::Write, names: &[&str], lines: &[u8]) -> anyhow::Result<()> {
-    let titled = names.iter().zip(VALUES).map(|(name, cell)| Column {
+    let usual = names == ["protocol", "a_address", "a_port", "b_address", "b_port"];
+    let usual = CONVERSATION.iter().filter(|_| usual).copied();
+    let names_shown = if usual.clone().next().is_some() {
+        &[]
+    } else {
+        names
+    };
+    let titled = names_shown.iter().zip(VALUES).map(|(name, cell)| Column {
         // A command prints one table.
         title: name.replace('_', " ").to_uppercase().leak(),
         right: false,
         rank: 0,
         cell,
     });
-    let columns: Vec<Column> = titled.chain(SUMS).collect();
+    let columns: Vec<Column> = usual.chain(titled).chain(SUMS).collect();
     let mut rows = Vec::new();
     for line in lines.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         let mut row: Value = serde_json::from_slice(line).context("cannot read a group")?;

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 pub use skua_top::{
-    columns::{Column, FLOW_COLUMNS, column, fit, named, text},
+    columns::{Column, FLOW_COLUMNS, column, endpoint, fit, named, text},
     format::{bit_rate, bytes, count, counted, nanoseconds, protocol},
     text::harmless,
 };

@@ -158,8 +158,9 @@ pub fn name_interfaces<R: Read>(file: &CaptureFile<R>, stem: &str, state: &mut S
             netns_name: String::new(),
             name,
             netns_inode: 0,
+            since_ns: 0,
         };
-        state.name_interface(&interface, 0);
+        state.name_interface(&interface);
     }
 }
 

@@ -237,7 +237,7 @@ impl Session {
             heads,
         };
         for interface in session.probe.interfaces() {
-            session.shared.write().name_interface(&interface, unix_ns());
+            session.shared.write().name_interface(&interface);
         }
         Ok(session)
     }
@@ -344,7 +344,7 @@ impl Session {
         let interfaces = self.probe.interfaces();
         let mut state = self.shared.drain(&mut waited);
         for interface in interfaces {
-            state.name_interface(&interface, now_ns);
+            state.name_interface(&interface);
         }
         state.begin_drain_at(now_ns);
         state.join_late();

@@ -72,7 +72,8 @@ const CLSACT_HANDLE: u32 = 0x5c0a;
 /// Handles that are tried before one is made of the program's number, which is unique.
 const CLSACT_HANDLES: u32 = 16;
 
-/// A program attached to one direction of one interface. Detaches when dropped, from any thread.
+/// A program attached to one direction of one interface. Detaches when dropped, from any thread, and at once: closing what it
+/// holds would not be enough while a child of this process has not yet executed its program.
 #[derive(Debug)]
 pub struct Attachment {
     hook: Hook,
@@ -80,9 +81,9 @@ pub struct Attachment {
 
 #[derive(Debug)]
 enum Hook {
-    /// A tcx or XDP link; closing it detaches.
-    Link(HookKind, #[allow(dead_code, reason = "held open")] OwnedFd),
-    Socket(#[allow(dead_code, reason = "held open")] OwnedFd),
+    /// A tcx or XDP link.
+    Link(HookKind, OwnedFd),
+    Socket(OwnedFd),
     /// A classifier is detached only by a request in its namespace.
     Clsact {
         netns: File,
@@ -269,19 +270,37 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Hook::Clsact {
-            netns,
-            classifier,
-            guarded,
-            ..
-        } = &self.hook
-        {
-            if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
-                // The interface was removed, and the classifier with it.
-                tracing::debug!(?classifier, %error, "was removed before it was detached");
+        match &self.hook {
+            Hook::Link(_, link) => {
+                // SAFETY: the call takes a descriptor alone. That the interface was removed does not matter.
+                unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
             }
-            if *guarded {
-                orphans::detached(netns, *classifier);
+            Hook::Socket(socket) => {
+                let nothing = 0i32;
+                // SAFETY: the value outlives the call, and its size is given. It is not looked at.
+                unsafe {
+                    libc::setsockopt(
+                        socket.as_raw_fd(),
+                        libc::SOL_SOCKET,
+                        libc::SO_DETACH_BPF,
+                        (&raw const nothing).cast(),
+                        size_of_val(&nothing) as libc::socklen_t,
+                    );
+                }
+            }
+            Hook::Clsact {
+                netns,
+                classifier,
+                guarded,
+                ..
+            } => {
+                if let Err(error) = in_namespace(netns, || detach_clsact(*classifier)) {
+                    // The interface was removed, and the classifier with it.
+                    tracing::debug!(?classifier, %error, "was removed before it was detached");
+                }
+                if *guarded {
+                    orphans::detached(netns, *classifier);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::{
     Account, LivePoints, PointAccount, PointState, ProbeError, Wake, Watched,
     account::add_point,
     follow::Scope,
+    unix_ns,
     watch::{RESTING, Watch, grown},
 };
 
@@ -21,6 +22,8 @@ pub(crate) type Key = (u16, u32);
 /// An interface, while something captures there and until its last counters are taken.
 struct Point<C> {
     link: Link,
+    /// When it was attached, ns since the Unix epoch.
+    since_ns: u64,
     /// The interface's counters when it was attached.
     counters_then: LinkStats,
     /// What captures; dropping it ends that.
@@ -120,6 +123,7 @@ impl<C> Interfaces<C> {
         let point = Point {
             counters_then: grown(&link.stats, &account.interface_counters),
             link,
+            since_ns: unix_ns(),
             capture: Some(capture),
             account,
         };
@@ -296,6 +300,7 @@ impl<C> Interfaces<C> {
                 netns_name: point.account.netns.clone(),
                 name: point.link.name.clone(),
                 netns_inode: point.account.netns_inode,
+                since_ns: point.since_ns,
             })
             .collect()
     }

@@ -40,6 +40,8 @@ pub struct Watched {
     pub name: String,
     /// Inode number of its network namespace.
     pub netns_inode: u64,
+    /// Since when it is watched, ns since the Unix epoch; 0: it is not known.
+    pub since_ns: u64,
 }
 
 /// A network namespace that is watched.

@@ -262,8 +262,8 @@ impl State {
         &self.nowhere.host
     }
 
-    /// Remembers the name of an interface, and since when (ns since the Unix epoch) its packets are counted; 0: not known.
-    pub fn name_interface(&mut self, interface: &Watched, since_ns: u64) {
+    /// Remembers the name of an interface, and since when its packets are counted.
+    pub fn name_interface(&mut self, interface: &Watched) {
         let key = (interface.netns, interface.ifindex);
         let known = self.places.get(&key);
         let same = |(_, place): &(u64, Arc<FlowPlace>)| match &*interface.netns_name {
@@ -273,7 +273,9 @@ impl State {
                 rest.and_then(|rest| rest.strip_prefix('/')) == Some(&interface.name)
             }
         };
-        if known.is_some_and(same) || (known.is_none() && self.places.len() >= NAMES_AT_MOST) {
+        let as_before =
+            |known: &(u64, Arc<FlowPlace>)| same(known) && known.1.since_ns == interface.since_ns;
+        if known.is_some_and(as_before) || (known.is_none() && self.places.len() >= NAMES_AT_MOST) {
             return;
         }
         let name = if interface.netns_name.is_empty() {
@@ -283,7 +285,7 @@ impl State {
         };
         let place = FlowPlace {
             interface: name,
-            since_ns,
+            since_ns: interface.since_ns,
             ..(*self.nowhere).clone()
         };
         self.places

@@ -19,7 +19,7 @@ use skua_probe::{
     Probe, ProbeError, Wake,
     receive::{ReceiveCause, Received},
 };
-use skua_process::host::{secret_seed, unix_ns};
+use skua_process::host::secret_seed;
 use skua_state::{
     DrainWait, Shared, State,
     captures::{CaptureSet, CaptureSets},
@@ -233,7 +233,7 @@ fn drain(
     let mut waited = DrainWait::default();
     let mut state = shared.drain(&mut waited);
     for interface in interfaces {
-        state.name_interface(&interface, unix_ns());
+        state.name_interface(&interface);
     }
     state.begin_drain();
     drain(probe, &mut |update| {

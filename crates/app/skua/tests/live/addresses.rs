@@ -437,7 +437,7 @@ fn what_is_wrong_is_told_in_one_line_and_changes_nothing() {
             400,
             "did you mean 10.0.0.0/8?",
         ),
-        ("DELETE", "", 400, "EOF"),
+        ("DELETE", "", 400, "the text ends too early"),
         ("PUT", r#"{"inclde":[]}"#, 400, "inclde"),
         (
             "PUT",

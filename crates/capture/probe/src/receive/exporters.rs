@@ -151,6 +151,7 @@ impl Exporters {
                 let identity = identities.get(number)?;
                 Some(Watched {
                     netns_inode: 0,
+                    since_ns: 0,
                     netns: *number,
                     ifindex: *ifindex,
                     netns_name: String::new(),

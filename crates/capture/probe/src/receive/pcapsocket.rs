@@ -435,6 +435,7 @@ impl Probe for PcapSocketProbe {
             (1..=count)
                 .map(|ifindex| Watched {
                     netns_inode: 0,
+                    since_ns: 0,
                     netns: connection.number,
                     ifindex,
                     netns_name: String::new(),

@@ -274,6 +274,7 @@ impl Probe for DpdkProbe {
             netns_name: String::new(),
             name: self.name.clone(),
             netns_inode: 0,
+            since_ns: 0,
         }]
     }
 

@@ -91,7 +91,11 @@ fn capture(near: &Net, args: &str, traffic: impl FnOnce()) -> (String, Report) {
         let attached = links
             .flatten()
             .filter(|l| {
-                std::fs::read_to_string(l.path()).is_ok_and(|t| t.contains("link_type:\ttcx"))
+                // Not those of the proof of hooks, on loopback of a namespace of its own, or detached there.
+                std::fs::read_to_string(l.path()).is_ok_and(|text| {
+                    let elsewhere = ["ifindex:\t0\n", "ifindex:\t1\n"];
+                    text.contains("link_type:\ttcx") && !elsewhere.iter().any(|e| text.contains(e))
+                })
             })
             .count();
         (attached == 2).then_some(())
@@ -466,7 +470,7 @@ fn a_probe_without_work_rests() {
     });
     let own = own_memory(skua.pid());
     eprintln!("memory of an idle probe: {own} KiB");
-    assert!(own < 9 << 10, "{own} KiB");
+    assert!(own < 10 << 10, "{own} KiB");
     skua.stop();
 }
 

@@ -247,9 +247,11 @@ function Losses() {
 
 function Sortable({ name, sort, children, also = "" }: { name: string; sort: string; children: string; also?: string }) {
   const on = param("sort", "rate") === sort;
+  // What is heard has what is seen in it, for those who say what they see (WCAG 2.5.3).
+  const label = name.toLowerCase().includes(children.toLowerCase()) ? name : `${children} (${name})`;
   return (
     <th scope="col" class={`number ${also}`} aria-sort={on ? "descending" : undefined}>
-      <button type="button" onClick={() => set({ sort, page: "" })} aria-label={`Sort by ${name}`}>
+      <button type="button" onClick={() => set({ sort, page: "" })} aria-label={`Sort by ${label}`}>
         {children}
         <span aria-hidden="true">{on ? " ▾" : ""}</span>
       </button>

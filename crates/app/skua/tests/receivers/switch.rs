@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use skua_testkit::lab::{Net, run};
+use skua_testkit::lab::{Net, run, wait_for};
 
 use crate::collected::Folder;
 
@@ -108,7 +108,9 @@ impl Switch {
     /// which answers each. Every packet arrives.
     pub fn talk(&self, packets: usize, bytes: usize, port: u16) {
         let bind = |host: usize, address: String| {
-            let socket = self.hosts[host].inside(|| UdpSocket::bind(address).unwrap());
+            // The socket before is still held by a child that another test starts, until it executes its program.
+            let free = || self.hosts[host].inside(|| UdpSocket::bind(&address).ok());
+            let socket = wait_for("a free port", free);
             socket
                 .set_read_timeout(Some(Duration::from_millis(100)))
                 .unwrap();

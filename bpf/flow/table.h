@@ -66,7 +66,7 @@ static __always_inline void set_carrier(struct flow_cold *cold, const struct pac
 	}
 }
 
-/* The time of a packet: a load, where reading even the coarse clock takes longer than counting. */
+/* The time of a packet: a load. Reading even the coarse clock takes nearly as long as the rest. */
 static __always_inline __u64 ticks(void)
 {
 	return bpf_jiffies64();

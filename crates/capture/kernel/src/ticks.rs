@@ -1,5 +1,5 @@
 //! The kernel's ticks (jiffies), by which programs know the time of a packet: reading them is a load, while reading even the
-//! coarse clock takes longer than all else that a program does with a packet.
+//! coarse clock takes nearly as long as all else that a program does with a packet.
 //!
 //! The kernel counts a tick whenever CLOCK_MONOTONIC has gone on by the length of one (`tick_do_update_jiffies64`), so that
 //! both differ by a constant. It is measured once per process, by a program that says which tick it is.

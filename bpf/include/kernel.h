@@ -213,7 +213,9 @@ struct task_struct {
 	unsigned int flags;
 	int tgid;
 	struct mm_struct *mm;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	unsigned int in_execve : 1;
 	__u64 start_boottime; /* 5.5; before: real_start_time */
 	const struct cred *cred;
 	char comm[16];

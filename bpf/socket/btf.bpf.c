@@ -70,6 +70,20 @@ int BPF_PROG(socket_reset, struct sock *sk)
 	return 0;
 }
 
+/*
+ * Whether the task's files are another's: a child of vfork(2) or posix_spawn(3) has copies of its
+ * parent's until it executes, and execve(2) closes what is marked so only after it has changed the
+ * memory. The parent has them, too; what stays open after all is found when the walk comes again.
+ */
+static __always_inline bool is_between_programs(struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+
+	if (bpf_core_field_exists(task->in_execve) && BPF_CORE_READ_BITFIELD(task, in_execve))
+		return true;
+	return leader->mm && leader->mm == leader->real_parent->mm;
+}
+
 /* Walks the file tables: finds sockets that are older than we are, and who has them now. */
 SEC("iter/task_file")
 int socket_files(struct bpf_iter__task_file *context)
@@ -114,7 +128,7 @@ int socket_files(struct bpf_iter__task_file *context)
 	}
 	if (tp && track->opener == OPENER_UNKNOWN)
 		track->opener = guess_opener(tp, sk->__sk_common.skc_state);
-	if (track->rule < RULE_FILE)
+	if (track->rule < RULE_FILE || is_between_programs(task))
 		return 0;
 	start = task->group_leader->start_boottime;
 	if (track->rule == RULE_FILE && track->pass == pass && track->task.start_ns >= start)

@@ -230,6 +230,41 @@ fn a_descriptor_is_passed_to_another_process() {
     script.wait();
 }
 
+/// Has a socket, and starts a program: the child of vfork(2) has a copy of the descriptor until it
+/// executes, which it does not before somebody opens the pipe.
+const SPAWNING: &str = "
+import os, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', 0))
+print(os.getpid())
+child = os.posix_spawn('/bin/true', ['true'], {},
+    file_actions=[(os.POSIX_SPAWN_OPEN, 99, sys.argv[1], os.O_RDONLY, 0)])
+os.waitpid(child, 0)
+";
+
+#[test]
+fn a_program_that_is_being_started_has_no_sockets_of_its_parent() {
+    let net = Net::with_ipv6();
+    let pipe = std::env::temp_dir().join(format!("{}-pipe", net.name));
+    let pipe = pipe.to_str().unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, pipe, 0o600.into()).unwrap();
+    let mut script = Process::python(&net, SPAWNING, &[pipe]);
+    let parent = script.numbers()[0];
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    while std::fs::read_to_string(&children).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let mut watch = Watch::new(&[&net]);
+    let update = watch.open_one(SocketState::UdpUnconnected);
+    std::fs::write(pipe, "").unwrap();
+    script.wait();
+    std::fs::remove_file(pipe).unwrap();
+    assert_eq!(
+        (update.task.pid, update.task_rule),
+        (parent, TaskRule::File)
+    );
+}
+
 /// Has a connection; then a child has it, too, and then only the child.
 const INHERITING: &str = "
 import os, socket, sys

@@ -10,9 +10,9 @@ use hashbrown::{HashTable, hash_table::Entry as Slot};
 use skua_flow::{FlowKey, Service, ServiceRule, Used};
 
 use crate::{
-    Opener, Protocol, SocketRecord, SocketState, TcpMetrics,
+    Opener, Protocol, SocketRecord, SocketState, TaskRule, TcpMetrics,
     listeners::{Listeners, Waiting},
-    lives::{Found, Lived, Lives, Span, choose},
+    lives::{Found, LATE_NS, Lived, Lives, Span, choose},
     owner::OwnerId,
     record::is_wildcard,
 };
@@ -44,6 +44,15 @@ struct Entry {
     life: Span,
     measured: Measured,
     opener: Opener,
+    /// Its begin is when the process called connect, not only the latest that is possible.
+    connects: bool,
+}
+
+impl Entry {
+    /// Whether it may have been there when a handshake ended.
+    fn may_have_opened(&self, opened_ns: u64) -> bool {
+        !self.connects || self.life.first_ns <= opened_ns.saturating_add(LATE_NS)
+    }
 }
 
 impl Lived for Entry {
@@ -199,6 +208,7 @@ impl SocketIndex {
                 life,
                 measured: record.tcp.as_ref().map(Measured::from).unwrap_or_default(),
                 opener: record.opener,
+                connects: record.owner_by == TaskRule::Connect,
             });
         }
         if matches!(
@@ -244,6 +254,7 @@ impl SocketIndex {
             },
             measured: Measured::default(),
             opener,
+            connects: false,
         });
     }
 
@@ -293,8 +304,9 @@ impl SocketIndex {
 
     /// The sockets of a conversation in the namespace with this inode number (0: not known), that existed
     /// when it did. Those of the namespace itself first, else the only one of any namespace with these
-    /// endpoints.
-    pub fn join(&self, key: &FlowKey, netns: u32, span: Span) -> Joined {
+    /// endpoints. `opened_ns`: when the handshake ended, if it was seen; a process that connected after it used the ports
+    /// again, although packets came even later (from another processor).
+    pub fn join(&self, key: &FlowKey, netns: u32, span: Span, opened_ns: Option<u64>) -> Joined {
         let protocol = match key.proto {
             6 => Protocol::Tcp,
             17 => Protocol::Udp,
@@ -305,6 +317,13 @@ impl SocketIndex {
         let ends: [u64; 2] = std::array::from_fn(|i| self.endpoint(addresses[i], ports[i]));
         let pair = self.pair(key.proto, ends[0], ends[1]);
         let mut sides = self.sides(&pair, netns, span);
+        if let Some(opened_ns) = opened_ns {
+            for found in &mut sides {
+                if matches!(found, Found::One(entry) if !entry.may_have_opened(opened_ns)) {
+                    *found = Found::Nothing;
+                }
+            }
+        }
         let mut joined = Joined::default();
         if self.sums && sides.iter().all(|found| matches!(found, Found::Nothing)) {
             // In aggregate mode only addresses and the service's port are known.

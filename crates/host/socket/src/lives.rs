@@ -5,7 +5,7 @@ use std::{cmp::Ordering, time::Duration};
 
 /// How much later than its timestamp a packet may have come, ns: the kernel's coarse clock ticks every 10
 /// ms at the slowest (HZ=100), and the wall clock's offset is held to a millisecond.
-const LATE_NS: u64 = 11_000_000;
+pub(crate) const LATE_NS: u64 = 11_000_000;
 /// Most lives before the requested time that are searched: sockets with the same endpoints follow one
 /// another, so only those of both ends in several namespaces may exist at the same time.
 const MOST: usize = 64;

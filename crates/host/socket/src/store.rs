@@ -364,7 +364,7 @@ impl SocketStore {
         if !key.has_ports() {
             return Ownership::default();
         }
-        let joined = self.index.join(key, netns, span_of(flow));
+        let joined = self.index.join(key, netns, span_of(flow), opened_ns(flow));
         if joined.ambiguous && flow.joins == 0 {
             self.ambiguous.fetch_add(1, Relaxed);
         }
@@ -491,5 +491,15 @@ fn span_of(flow: &FlowRecord) -> Span {
     Span {
         first_ns: flow.first_ns,
         last_ns: flow.last_ns,
+    }
+}
+
+/// When the handshake ended, ns since the Unix epoch; none if it was not seen whole.
+fn opened_ns(flow: &FlowRecord) -> Option<u64> {
+    let rtt_ns = flow.handshake_rtt_ns()?;
+    let opener = usize::from(!flow.tcp.lo_opened?);
+    match flow.tcp.syn_ns[opener] {
+        0 => None,
+        syn_ns => Some(syn_ns.saturating_add(rtt_ns)),
     }
 }

@@ -207,7 +207,7 @@ fn owners(state: &State, key: &FlowKey, netns: u32, span: Span, comment: &mut St
     let Some(sockets) = &state.sockets else {
         return;
     };
-    let joined = sockets.store.index().join(key, netns, span);
+    let joined = sockets.store.index().join(key, netns, span, None);
     for (word, owner) in ["from", "to"].iter().zip(joined.owners) {
         let Some(owner) = owner.and_then(|id| sockets.owners.get(id)) else {
             continue;

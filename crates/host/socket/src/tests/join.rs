@@ -166,6 +166,32 @@ fn ports_that_are_used_again_belong_to_the_socket_that_was_there() {
 }
 
 #[test]
+fn a_process_that_connects_after_the_handshake_has_not_opened_the_conversation() {
+    let mut store = store(SocketStoreConfig::default());
+    let mut socket = tcp(4, 1, ENDS.0, ENDS.1, Opener::Local);
+    socket.task_rule = TaskRule::Connect;
+    (socket.start_ns, socket.now_ns) = (NOON + S, NOON + 2 * S);
+    store.observe(&socket, owner(4));
+    // An acknowledgement came when the ports were used again already. Of who had them before nothing is known.
+    let late = |syn_ns: u64| {
+        let mut flow = flow_in(6, ENDS.0, ENDS.1, (syn_ns, NOON + S + S / 100));
+        let lo_opens = flow.key.lo_port == address(ENDS.0).port().to_be_bytes();
+        flow.tcp.lo_opened = Some(lo_opens);
+        flow.tcp.syn_ns[usize::from(!lo_opens)] = syn_ns;
+        (flow.tcp.server_rtt_ns, flow.tcp.client_rtt_ns) = (1_000, 1_000);
+        flow
+    };
+    let names = |store: &SocketStore, flow| joined_in(store, 1, flow, ENDS.0);
+    assert_eq!(names(&store, late(NOON + S - S / 50)), [0, 0]);
+    assert_eq!(names(&store, late(NOON + S)), [4, 0]);
+    // A poll may have seen the socket later than it began.
+    let mut store = self::store(SocketStoreConfig::default());
+    socket.task_rule = TaskRule::File;
+    store.observe(&socket, owner(4));
+    assert_eq!(names(&store, late(NOON + S - S / 50)), [4, 0]);
+}
+
+#[test]
 fn a_thousand_uses_of_a_port_in_a_second_are_told_apart() {
     let mut store = store(SocketStoreConfig::default());
     const MS: u64 = 1_000_000;

@@ -219,6 +219,7 @@ fn drain_pair(pair: &[std::sync::atomic::AtomicU32; 2]) -> [u32; 2] {
 impl FlowTable {
     /// Hands out what was counted since the last drain and ends entries that are over.
     pub fn drain(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
+        self.ticks = self.ticks.refined();
         let begun = self.moment();
         let idle = self.config.idle_timeout.as_nanos() as u64;
         let mut ageing = Ageing {
@@ -278,6 +279,7 @@ impl FlowTable {
     /// none still runs.
     pub fn finish(&mut self, sink: impl FnMut(&FlowUpdate)) -> Result<DrainStats, KernelError> {
         self.grace.wait()?;
+        self.ticks = self.ticks.refined();
         let ageing = Ageing {
             now: clock::monotonic_ns(),
             ticks: self.ticks,

@@ -8,7 +8,7 @@ SHIPPED = target/shipped/skua
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help needs build run release deb dist image test test-release test-kernels test-arm64 test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction bench-networks test-lake test-peers test-skydive bench-addresses bench-drain \
+.PHONY: help needs build run release deb dist image test test-release test-kernels test-arm64 test-kafka test-stream lint fuzz bench-flow bench-collector bench-fleet bench-lake bench-reduction bench-networks test-apps test-lake test-peers test-skydive bench-addresses bench-drain \
 	bench-breaking-point bench-replay bench-sockets bench-graph bench-history \
 	bench-receive bench-steer bench-tap bench-tap-guest bench-top bench-console bench-answers bench-clients bench screenshot screenshots film record clean
 
@@ -101,6 +101,9 @@ test-peers: ## what tshark, sflowtool, goflow2 and sfcapd read of what collector
 test-skydive: ## Skydive's own client and functional tests, which you have built, against skua (tests/skydive/run --help says how)
 	@$(CARGO) build --quiet -p skua
 	@tests/skydive/run $(ARGS)
+test-apps: ## what is read of DNS, TLS and others in public captures, of which you have checkouts (ARGS='--suricata-verify DIR --ja4 DIR')
+	@$(CARGO) build --quiet -p skua
+	@tests/apps/run $(ARGS)
 test-lake: ## the lake in a real S3 server and a real HDFS, read by DuckDB, ClickHouse and Arrow (gets them; a quarter of an hour when all is built)
 	@tests/lake/run $(ARGS)
 bench-reduction: ## messages by service and client beside messages by 5-tuple, for several mixes of traffic

@@ -18,7 +18,15 @@ const VERSION_TEXT: &str = "skua-history ";
 
 /// Locked while the directory is ours. The kernel releases the lock when the process ends.
 pub(crate) struct DirLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a program that is being started has a copy of the descriptor until it executes. If this
+        // fails, closing does it a little later.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl DirLock {
@@ -41,10 +49,11 @@ impl DirLock {
             }
             Err(error) => return Err(StoreError::io("lock", path)(error.into())),
         }
+        let lock = Self { file };
         check_format(dir)?;
         // Only for another process's error message; a full disk must not prevent the start.
         let _ = fs::write(&path, format!("{}\n", std::process::id()));
-        Ok(Self { _file: file })
+        Ok(lock)
     }
 }
 

@@ -117,7 +117,14 @@ pub struct Spool {
     buffer: Vec<u8>,
     counts: Arc<Counts>,
     /// Holds the lock.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // A program that is being started has a copy of the descriptor until it executes: closing would unlock only then.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Spool {
@@ -145,7 +152,7 @@ impl Spool {
             gone: 0,
             buffer: Vec::new(),
             counts,
-            _lock: lock,
+            lock,
         };
         spool.find()?;
         Ok(spool)
